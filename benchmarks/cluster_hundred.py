@@ -142,7 +142,7 @@ def planned(made: dask_client.DaskClusterClient, address: str) -> tuple[float, f
     from pgherd.distributed import prepare_cluster
     from pgherd.distributed.agent_pool import AgentPool
     from pgherd.studies.density.options import DensityRequest
-    from pgherd.study.registry import study_of
+    from pgherd.study.study import study_of
 
     prepare_cluster.Crew = partial(AgentPool, make=cluster_actor.pretend)
     request = DensityRequest(cluster=address, vcpus=0.25)

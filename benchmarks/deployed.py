@@ -19,8 +19,7 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import SampleSource, SamplingLoop
-from pgherd.prepare.prepared_study import runnable
-from pgherd.prepare.registry import prepare
+from pgherd.prepare.prepared_study import prepare, runnable
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession, open_session

@@ -19,12 +19,11 @@ from pgherd.model.base import Model
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
-from pgherd.study.cluster_options import ClusterRequest
 from pgherd.study.comparison.request import BlocksRequest
 from pgherd.study.database_options import DatabaseRequest
-from pgherd.study.measurement_options import MeasurementRequest, SampleRequest
 from pgherd.study.option import Declared, declared
-from pgherd.study.registry import studies
+from pgherd.study.shared_options import ClusterRequest, MeasurementRequest, SampleRequest
+from pgherd.study.study import studies
 
 HOME = Path(__file__).parent / "reference"
 SHARED = {

@@ -46,7 +46,7 @@ IMPURE_MODULES = {
     "asyncio", "duckdb", "fcntl", "http", "importlib", "io", "mmap", "multiprocessing", "os", "pathlib", "platform", "psutil", "psycopg",
     "resource", "select", "shutil", "signal", "socket", "subprocess", "sys", "tempfile", "threading", "time", "urllib",
 }  # fmt: skip
-LOADERS = {"study.registry", "study.study"}
+LOADERS = {"study.study"}
 """Pure modules that import the modules of studies by name."""
 PURE_PATHS = {"PurePath", "PurePosixPath"}
 IMPURE_CALLS = {"open", "input", "print", "exec", "eval", "__import__"}

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.prepare.scenarios import read_scenario
+from pgherd.prepare.requests import read_scenario
 
 
 def test_a_command_line_becomes_a_scenario(tmp_path):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.prepare.scenarios import read_scenario
+from pgherd.prepare.requests import read_scenario
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 

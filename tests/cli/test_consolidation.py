@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.prepare.scenarios import read_scenario
+from pgherd.prepare.requests import read_scenario
 from pgherd.studies.consolidation.prepare import PRESETS
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -18,7 +18,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.runtimes.vm import disk_image, hypervisor, initramfs, kernel
 from pgherd.runtimes.vm.hypervisor import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
-from pgherd.study.registry import studies
+from pgherd.study.study import studies
 
 FACTS = HostFacts(
     hostname="metal",

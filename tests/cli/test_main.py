@@ -17,7 +17,7 @@ from pgherd.cli import main as entry
 from pgherd.cli.main import VERBS, cli, run, verbs
 from pgherd.cli.output import json_option, print_document
 from pgherd.model.errors import CapabilityError, RunDirectoryError, TrialError, UsageError
-from pgherd.study.registry import studies
+from pgherd.study.study import studies
 
 ALL_VERBS = [verb for lines in verbs().values() for verb in lines]
 WITH_A_MODULE = [verb for lines in VERBS.values() for verb in lines]
@@ -94,7 +94,7 @@ def test_help_imports_nothing_dear():
     assert not dear & set(tops.split())
     packages = {study.package for study in studies().values()}
     general = {"pgherd", "pgherd.cli", "pgherd.cli.main", "pgherd.model", "pgherd.model.errors", "pgherd.model.text"}
-    definitions = {"pgherd.study", "pgherd.study.registry", "pgherd.study.study", "pgherd.studies", *packages}
+    definitions = {"pgherd.study", "pgherd.study.study", "pgherd.studies", *packages}
     assert set(ours.split()) == general | definitions | {f"{package}.study" for package in packages}
 
 

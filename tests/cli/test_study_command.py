@@ -8,7 +8,7 @@ from pgherd.cli import run_study as running
 from pgherd.cli.main import run
 from pgherd.cli.study_command import StudyCommand
 from pgherd.study.option import declared
-from pgherd.study.registry import studies, study_of
+from pgherd.study.study import studies, study_of
 
 RUN = {"dry_run", "write_scenario", "yes", "no_report", "as_json", "runs", "metrics_listen", "metrics_token_file", "help_all"}
 SHORT_LINES = 45

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.prepare.scenarios import read_scenario
+from pgherd.prepare.requests import read_scenario
 from pgherd.studies.working_set.prepare import PRESET_E7
 
 

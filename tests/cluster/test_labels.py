@@ -6,7 +6,7 @@ import pytest
 
 from pgherd.cluster import labels
 from pgherd.model.errors import UsageError
-from pgherd.study.cluster_options import PIN
+from pgherd.study.shared_options import PIN
 
 
 def test_hosts_are_given_labels():

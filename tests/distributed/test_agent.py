@@ -19,7 +19,7 @@ from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
-from pgherd.prepare.volumes import VolumeContents
+from pgherd.prepare.prepared_study import VolumeContents
 from pgherd.report.live_status import _SAMPLERS
 from pgherd.runner.execute.measurement_window import CommonWindow
 from pgherd.store.live_state import SPOOL, output_name

@@ -13,14 +13,13 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.run import RunEnvironment
 from pgherd.postgres.installations import Installation
-from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.volumes import VolumeContents
+from pgherd.prepare.prepared_study import PreparedStudy, VolumeContents
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityOptions, DensityRequest
 from pgherd.studies.exec.options import ExecRequest
 from pgherd.studies.scaling.options import ScalingOptions, ScalingRequest
 from pgherd.study.comparison.options import CompareOptions
-from pgherd.study.registry import study_of
+from pgherd.study.study import study_of
 
 GB = 2**30
 OPTIONS = DensityOptions(host_cores=6, host_memory=GB, vcpus=1, pg_bin="/pg", pg_version="18.6", databases=(1,))
@@ -288,7 +287,7 @@ def test_its_clients_may_have_a_host_of_their_own(engine):
 def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_has(engine):
     prepared, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", variant=("x:work_mem=8MB",)), dry=True)
     request, cluster = engine.actors_of["a"].asked, prepared.environment.cluster
-    assert (request.host_cores, request.host_memory, request.cluster) == (2, str(8 * GB), None)
+    assert (request.host_cores, request.host_memory, request.cluster) == (2, 8 * GB, None)
     assert prepared.options.hosts == ("a", "b") and cluster.in_turn
     assert [(host.name, host.cores, host.memory) for host in cluster.hosts] == [("a", 6, GB), ("b", 6, GB)]
     alone, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", placement="listed:*=b"), dry=True)
@@ -309,7 +308,7 @@ def test_what_agents_cannot_deploy_is_refused(engine):
 def test_a_study_that_says_what_each_host_does_is_completed_by_each(engine, monkeypatch):
     monkeypatch.setattr(prepare_cluster, "study_of", lambda name: replace(study_of(name), each_host=True))
     monkeypatch.setattr(
-        prepare_cluster.registry, "over_hosts", lambda study, result: replace(result["b"], host_changes=(f"on {', '.join(result)}: x",))
+        prepare_cluster.merge, "over_hosts", lambda study, result: replace(result["b"], host_changes=(f"on {', '.join(result)}: x",))
     )
     prepared, _ = prepare_over(engine, "density", asked(), dry=True)
     requests = [agent.asked for agent in engine.actors_of.values()]

@@ -11,7 +11,7 @@ from pgherd.metrics.guests import BALLOON_MANAGER, EMULATED, GUEST_BALLOON, GUES
 from pgherd.metrics.sampler import GuestView, SamplingView, metric
 from pgherd.node.protocol import SampleSource
 from pgherd.runtimes.vm.qemu import GuestFiles, GuestSpec, arguments
-from pgherd.study.emulation import EMULATED_METRIC
+from pgherd.study.guests import EMULATED_METRIC
 
 # ---- process of the hypervisor
 

@@ -11,9 +11,9 @@ from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.prepare import guests, servers, volumes
-from pgherd.prepare.containers import choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.databases import database_options, prepare_databases
-from pgherd.prepare.load import database_size
+from pgherd.prepare.hosts import choose_cpu, choose_memory, complete_limits
+from pgherd.prepare.servers import database_size
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.density.prepare import prepare
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest

@@ -7,7 +7,7 @@ import pytest
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.prepare.variants import require_different
+from pgherd.prepare.requests import require_different
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.scaling.options import ScalingOptions, ScalingVariant
 from pgherd.study.database_options import DatabaseOptions

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -6,7 +6,7 @@ from pgherd.model.errors import UsageError
 from pgherd.postgres.external_connections import Pooler
 from pgherd.postgres.external_server import ExternalDatabaseInfo
 from pgherd.prepare import servers
-from pgherd.study.database_options import DatabaseRequest
+from pgherd.prepare.load import RequestedLoad
 
 FOUND = ExternalDatabaseInfo(dsn="host=h", version="17.2", major=17, database="app", bytes=2**20, scale=5)
 
@@ -25,7 +25,10 @@ def looked(monkeypatch):
 
 
 def find(read_only=True, **asked):
-    return servers.find_external(DatabaseRequest(dsn="postgresql://h", **asked), read_only=read_only)
+    not_external = tuple(name for name in servers.ONLY_OWN if name in asked)
+    load = dict.fromkeys(field.name for field in fields(RequestedLoad)) | {"workload": "select-only", "scripts": (), "protocol": "prepared"}
+    load |= {"start_state": "warm", "given": frozenset(asked)} | {name: asked[name] for name in asked if name not in not_external}
+    return servers.find_external("postgresql://h", not_external, RequestedLoad(**load), read_only=read_only)
 
 
 def test_a_server_is_looked_at(looked):
@@ -64,7 +67,7 @@ def test_what_is_of_servers_of_our_own_is_refused(asked, message, looked):
 
 @pytest.mark.parametrize(
     ("asked", "what"),
-    [({"workload": "tpcb-like"}, "--workload tpcb-like writes"), ({"script": ("x.sql",)}, "--script is assumed to write")],
+    [({"workload": "tpcb-like"}, "--workload tpcb-like writes"), ({"scripts": ("x.sql",)}, "--script is assumed to write")],
 )
 def test_writing_must_be_allowed(asked, what, looked):
     with pytest.raises(UsageError, match=f"is read only by default, and {what}.*--allow-writes"):

@@ -8,9 +8,11 @@ from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Container, Deployment, Host, VmMemoryPolicy, VmOptions, Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
+from pgherd.model.units import Size
 from pgherd.node.local import LocalNode
 from pgherd.prepare import guests as module
 from pgherd.prepare.guests import (
+    RequestedGuests,
     describe_guests,
     find_hypervisor,
     host_changes,
@@ -22,7 +24,7 @@ from pgherd.prepare.guests import (
 from pgherd.prepare.volumes import ServerVolumes
 from pgherd.runtimes.vm.hypervisor import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
-from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
+from pgherd.study.database_options import DatabaseOptions
 
 MB = 2**20
 STATIC = VmMemoryPolicy()
@@ -35,30 +37,30 @@ def asked_machine(request, runtime, vcpus, cores):
 
 
 def test_nothing_asked_is_nothing():
-    assert asked_machine(DatabaseRequest(), "vm", 1, 2) is None
-    assert asked_machine(DatabaseRequest(), "cgroup", 1, 2) is None
+    assert asked_machine(RequestedGuests(), "vm", 1, 2) is None
+    assert asked_machine(RequestedGuests(), "cgroup", 1, 2) is None
 
 
 def test_what_is_asked():
-    asked = DatabaseRequest(vm_huge_pages="2MB", vm_pin_vcpus=True)
+    asked = RequestedGuests(huge_pages=Size("2MB"), pin_vcpus=True)
     assert asked_machine(asked, "vm", 2, 2) == VmOptions(pinned=True, huge_page=2 * MB)
-    assert asked_machine(DatabaseRequest(vm_ksm=True), "vm", 2, 2) == VmOptions(merge=True)
+    assert asked_machine(RequestedGuests(ksm=True), "vm", 2, 2) == VmOptions(merge=True)
 
 
 @pytest.mark.parametrize(
     ("asked", "runtime", "message"),
     [
-        ({"vm_ksm": True}, "cgroup", "--vm-ksm: this is for virtual machines; add --runtime vm"),
-        ({"vm_huge_pages": "2MB", "vm_pin_vcpus": True}, "process", "--vm-huge-pages, --vm-pin-vcpus"),
-        ({"vm_pin_vcpus": True}, "vm", "a guest has 4 vCPUs and the run 2 CPUs"),
-        ({"vm_huge_pages": "2MB", "vm_ksm": True}, "vm", "leave one out"),
-        ({"vm_huge_pages": "0"}, "vm", "--vm-huge-pages 0 is no size of a page"),
-        ({"vm_huge_pages": "2MB", "vm_memory_policy": "virtio-balloon"}, "vm", "cannot be given back"),
+        ({"ksm": True}, "cgroup", "--vm-ksm: this is for virtual machines; add --runtime vm"),
+        ({"huge_pages": Size("2MB"), "pin_vcpus": True}, "process", "--vm-huge-pages, --vm-pin-vcpus"),
+        ({"pin_vcpus": True}, "vm", "a guest has 4 vCPUs and the run 2 CPUs"),
+        ({"huge_pages": Size("2MB"), "ksm": True}, "vm", "leave one out"),
+        ({"huge_pages": Size("0")}, "vm", "--vm-huge-pages 0 is no size of a page"),
+        ({"huge_pages": Size("2MB"), "policy": "virtio-balloon"}, "vm", "cannot be given back"),
     ],
 )
 def test_what_contradicts_itself_is_refused(asked, runtime, message):
     with pytest.raises(UsageError, match=message):
-        asked_machine(DatabaseRequest(**asked), runtime, 4, 2)
+        asked_machine(RequestedGuests(**asked), runtime, 4, 2)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pgherd.model.load import Script
 from pgherd.model.run import RunEnvironment, Swap
 from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import merge
-from pgherd.prepare.volumes import VolumeContents
+from pgherd.prepare.prepared_study import VolumeContents
 from pgherd.studies.density.options import DensityOptions
 
 

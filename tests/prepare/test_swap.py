@@ -2,15 +2,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from pgherd.host.swap_areas import SwapArea
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment, Swap
 from pgherd.node.local import LocalNode
-from pgherd.prepare import containers
-from pgherd.prepare.containers import choose_swap, describe_swap, with_swap
-from pgherd.study.swap_options import SwapRequest
+from pgherd.prepare import hosts
+from pgherd.prepare.hosts import choose_swap, describe_swap, with_swap
+from pgherd.study.shared_options import SwapRequest
 
 NODE, MB, GB = LocalNode(), 2**20, 2**30
 FACTS = HostFacts(hostname="h", kernel="6", cores=2, logical_cpus=2, memory=8 * GB, memory_available=6 * GB)
@@ -20,8 +21,8 @@ FACTS = HostFacts(hostname="h", kernel="6", cores=2, logical_cpus=2, memory=8 * 
 def able(monkeypatch):
     """A host on which all swap can be made, and that has none; what was checked."""
     checked = []
-    monkeypatch.setattr(containers.host_swap, "check", lambda node, swap: checked.append(swap))
-    monkeypatch.setattr(containers, "areas", lambda node: [])
+    monkeypatch.setattr(hosts.host_swap, "check", lambda node, swap: checked.append(swap))
+    monkeypatch.setattr(hosts, "areas", lambda node: [])
     return checked
 
 
@@ -48,7 +49,7 @@ def test_what_cannot_be_had_is_none_unless_it_was_asked_for(able, monkeypatch):
     def refuse(node, swap):
         raise CapabilityError("it takes root")
 
-    monkeypatch.setattr(containers.host_swap, "check", refuse)
+    monkeypatch.setattr(hosts.host_swap, "check", refuse)
     assert ask() == (Swap(kind="none"), ["Warning: no swap for memory that does not fit: it takes root."])
     with pytest.raises(CapabilityError, match="it takes root"):
         ask(swap="zram")
@@ -63,7 +64,6 @@ def test_what_cannot_be_had_is_none_unless_it_was_asked_for(able, monkeypatch):
         ({"swap": "file", "zram_mem_limit": "1GB"}, "--zram-mem-limit is for compressed swap"),
         ({"swap": "zram", "zram_algorithm": "LZ 4"}, "--zram-algorithm"),
         ({"swap": "zram", "swap_size": "0"}, "the swap is invalid"),
-        ({"swap": "zram", "swap_size": "lots"}, "not a memory size"),
     ],
 )
 def test_what_contradicts_itself_is_refused(able, given, says):
@@ -79,7 +79,7 @@ def test_memory_that_zram_may_need_is_said(able):
 
 
 def test_the_hosts_own_swap_is_named(able, monkeypatch):
-    monkeypatch.setattr(containers, "areas", lambda node: [SwapArea("/dev/sda2", "partition", GB, 0, -2)])
+    monkeypatch.setattr(hosts, "areas", lambda node: [SwapArea("/dev/sda2", "partition", GB, 0, -2)])
     assert "/dev/sda2" in ask()[1][-1]
     assert "cannot use the host's" in ask(swap="none")[1][0]
 
@@ -103,3 +103,8 @@ def test_swap_is_among_what_is_changed_and_confirmed():
     nothing = with_swap(before, Swap(kind="none"))
     assert nothing == replace(before, environment=before.environment.model_copy(update={"swap": Swap(kind="none")}))
     assert with_swap(before, None) is before
+
+
+def test_a_size_is_read_with_the_options():
+    with pytest.raises(ValidationError, match="'lots' is not a memory size"):
+        SwapRequest(swap="zram", swap_size="lots")

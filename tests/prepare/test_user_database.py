@@ -5,7 +5,7 @@ import pytest
 
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
-from pgherd.prepare import load as module
+from pgherd.prepare import servers as module
 from pgherd.prepare.databases import prepare_databases
 from pgherd.study.database_options import DatabaseRequest
 

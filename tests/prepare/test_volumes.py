@@ -8,7 +8,6 @@ import pytest
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.prepare.volumes import ServerVolumes, check_volumes, choose_volumes, look
-from pgherd.study.database_options import DatabaseRequest
 
 NODE = LocalNode()
 NEEDED = {"data": 2**20, "wal": 2**20, "temp": 2**20, "tablespace": 2**21}
@@ -21,8 +20,8 @@ def places(tmp_path):
     return tmp_path
 
 
-def asked(**changes):
-    return choose_volumes(DatabaseRequest.model_validate(changes))
+def asked(tablespace_volume=(), allow_format=(), **by_role):
+    return choose_volumes({name.removesuffix("_volume"): text for name, text in by_role.items()}, tablespace_volume, allow_format)
 
 
 def test_nothing_asked_is_nothing_looked_at():

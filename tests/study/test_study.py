@@ -1,12 +1,12 @@
 import pkgutil
+import subprocess
 import sys
 
 import pytest
 
 import pgherd.studies
 from pgherd.model.errors import UsageError
-from pgherd.study.registry import labels, studies, study_of, table_view
-from pgherd.study.study import Study
+from pgherd.study.study import Study, labels, studies, study_of, table_view
 
 FILES = {
     "__init__.py": "",
@@ -80,3 +80,8 @@ def test_no_two_studies_name_a_column_differently():
 
 def test_a_table_without_a_view_has_an_empty_one():
     assert not table_view("no such table").columns
+
+
+def test_options_are_not_imported_before_they_are_needed():
+    code = "import sys; from pgherd.study.study import studies; studies(); sys.exit('pgherd.studies.density.options' in sys.modules)"
+    assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0

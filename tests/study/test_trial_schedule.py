@@ -1,13 +1,12 @@
-from __future__ import annotations
-
 import pytest
 
 from pgherd.model.analysis import Check
+from pgherd.model.deployment import Deployment, Host
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.study.database_options import DatabaseOptions, target
-from pgherd.study.trial_schedule import MAX_TAINTED_RERUNS, SchedulePlan, propose, throughput, worst_case
+from pgherd.study.trial_schedule import MAX_TAINTED_RERUNS, SchedulePlan, propose, propose_once, throughput, worst_case
 
 SECONDS, RAMP = 9.0, 1.0
 
@@ -170,3 +169,24 @@ def test_throughput_is_weighted_by_time():
     phases = [_phase(1.0, 100.0), _phase(3.0, 200.0)]
     assert throughput(TrialResult(id="1", trial=trial, started=0, ended=4, phases=phases)) == 175.0
     assert throughput(TrialResult(id="1", trial=trial, started=0, ended=4)) == 0.0
+
+
+PLAN = tuple(Trial(point={"n": n}, deployment=Deployment(hosts=(Host(),)), phases=(), probe="database-size") for n in range(4))
+
+
+def _results(*seconds):
+    return [TrialResult(id=f"{n:04d}", trial=PLAN[n], started=100, ended=100 + took) for n, took in enumerate(seconds)]
+
+
+def test_without_a_budget_all_that_remain_are_one_batch():
+    assert propose_once(PLAN, [], None, "done").trials == PLAN
+    assert propose_once(PLAN, _results(9, 9), None, "done").trials == PLAN[2:]
+    assert propose_once(PLAN, _results(1, 1, 1, 1), None, "done").stop == "done"
+
+
+def test_the_longest_trial_so_far_must_fit_into_the_rest():
+    assert propose_once(PLAN, [], 1.0, "done").trials == PLAN[:1], "the first always runs"
+    assert propose_once(PLAN, _results(3), 6.0, "done").trials == PLAN[1:2]
+    assert propose_once(PLAN, _results(3, 1), 6.0, "done").stop == "the budget of 6 s is used up; 2 of 4 planned trials were run"
+    assert propose_once(PLAN, _results(3, 1), 7.0, "done").trials == PLAN[2:3]
+    assert propose_once(PLAN, _results(9, 9, 9, 9), 6.0, "done").stop == "done"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
 from pgherd.study.option import declared
-from pgherd.study.registry import study_of
+from pgherd.study.study import study_of
 from pgherd.ui.study_forms import arguments, study_forms
 
 DANGEROUS = {

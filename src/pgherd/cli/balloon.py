@@ -145,7 +145,7 @@ def demo(
     """
     from pgherd.cli.balloon_demo import MB, DemoOptions, demo_swap, plan
     from pgherd.model.units import parse_bytes, parse_seconds
-    from pgherd.prepare.containers import describe_swap
+    from pgherd.prepare.hosts import describe_swap
 
     options = DemoOptions(
         memory=512 * MB if memory is None else parse_bytes(memory),

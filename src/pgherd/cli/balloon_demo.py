@@ -28,11 +28,11 @@ from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.pg_balloon import create_functions, ensure_balloon, with_balloon
-from pgherd.prepare.containers import choose_swap
+from pgherd.prepare.hosts import choose_swap
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
-from pgherd.study.swap_options import SwapRequest
+from pgherd.study.shared_options import SwapRequest
 
 MB = 2**20
 SIDES = ("a", "b")

@@ -16,8 +16,8 @@ from pgherd.model.errors import UsageError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.study.complete_options import StudyOptions
-from pgherd.study.registry import study_of
+from pgherd.study.shared_options import StudyOptions
+from pgherd.study.study import study_of
 
 
 def document(prepared: PreparedStudy, proposal: Proposal) -> dict[str, Any]:

@@ -67,7 +67,7 @@ BESIDE = {"list": "show", "resume": "run"}
 
 def verbs() -> dict[str, dict[str, str]]:
     """All verbs with their lines of help by heading; studies first."""
-    from pgherd.study.registry import studies
+    from pgherd.study.study import studies
 
     own = {study.name: study.help for study in studies().values()}
     return {heading: own | lines if heading == "Studies" else lines for heading, lines in VERBS.items()}
@@ -94,7 +94,7 @@ class VerbGroup(click.Group):
         """Import a verb's module and return its command, or None if there is no such verb."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        from pgherd.study.registry import studies
+        from pgherd.study.study import studies
 
         if cmd_name in studies():
             from pgherd.cli.study_command import StudyCommand

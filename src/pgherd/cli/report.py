@@ -14,7 +14,7 @@ from pgherd.cli.output import answer_console, json_option, print_document, run_n
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import SCHEMA, RunRecord
-from pgherd.study.registry import study_of
+from pgherd.study.study import study_of
 
 if TYPE_CHECKING:
     from pgherd.store.run_directory import RunDirectory

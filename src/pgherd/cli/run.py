@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pgherd.cli.metrics_options import metrics_options
 from pgherd.cli.output import json_option, progress_console, runs_option, yes_option
 from pgherd.model.errors import UsageError
-from pgherd.study.registry import studies, study_of
+from pgherd.study.study import studies, study_of
 
 if TYPE_CHECKING:
     from pgherd.store.run_directory import RunDirectory
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def command(scenario: Path | None, print_schema: bool, dry_run: bool, no_report: bool, runs: Path, as_json: bool) -> int:
     """Run a study from a scenario file (YAML). The option --write-scenario of a study writes one."""
     from pgherd.cli.run_study import run_study
-    from pgherd.prepare.scenarios import json_schema, read_scenario
+    from pgherd.prepare.requests import json_schema, read_scenario
 
     if print_schema:
         click.echo(json.dumps(json_schema(), indent=2))

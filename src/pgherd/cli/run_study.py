@@ -39,14 +39,14 @@ from pgherd.model.units import format_seconds
 from pgherd.node import interruption, secrets
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.prepare import scenarios
+from pgherd.prepare import requests
 from pgherd.prepare.prepared_study import keep_inputs
 from pgherd.runner.deploy.huge_pages import probe_huge_pages
 from pgherd.runner.loop import execute
 from pgherd.runner.progress import RunObserver, TimeEstimate, open_live_writer
 from pgherd.store.run_directory import RunDirectory
-from pgherd.study.emulation import is_emulated
-from pgherd.study.registry import studies, study_of
+from pgherd.study.guests import is_emulated
+from pgherd.study.study import studies, study_of
 
 
 def run_study(
@@ -65,12 +65,12 @@ def run_study(
     Raises:
         PgherdError: an option is wrong, this host cannot run the study, or the run failed.
     """
-    request = scenarios.request(study, options)
+    request = requests.request(study, options)
     if variables := getattr(request, "env", ()):  # from here on, options have the names of variables only
         options = options | {"env": secrets.take_variables(variables)}
-        request = scenarios.request(study, options)
+        request = requests.request(study, options)
     if scenario is not None:
-        scenarios.write_scenario(scenario, study, options)
+        requests.write_scenario(scenario, study, options)
         if as_json:
             print_document({"schema": "pgherd/scenario-written/2", "path": str(scenario)})
         else:
@@ -216,7 +216,7 @@ def _recorded_options(directory: RunDirectory, record: RunRecord) -> Model:
     try:
         options: Model = study_of(record.study).options.model_validate(record.options)
     except ValidationError as error:
-        raise RunDirectoryError(f"run {directory.name} cannot be resumed: option {scenarios.first_fault(error)}") from None
+        raise RunDirectoryError(f"run {directory.name} cannot be resumed: option {requests.first_fault(error)}") from None
     return options
 
 

@@ -151,7 +151,7 @@ def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> N
     """Print the targets, the checks and the path of the raw files."""
     from rich.table import Table
 
-    from pgherd.study.emulation import is_emulated
+    from pgherd.study.guests import is_emulated
 
     trial = result.trial
     console.print(
@@ -214,7 +214,7 @@ def _unit_of(phases: Sequence[PhaseResult]) -> WorkUnit:
 def _print_phase(console: Console, phase: PhaseResult) -> None:
     from rich.table import Table
 
-    from pgherd.study.emulation import EMULATION_REASON, is_emulated
+    from pgherd.study.guests import EMULATION_REASON, is_emulated
 
     unit = _unit_of([phase])
     window = f"Phase '{phase.phase}': {phase.seconds:.2f} s in which all drivers ran ({phase.overlap:.1%} of the period)"

@@ -15,7 +15,6 @@ from pgherd.study.study import Study
 
 RUN_SECTION = "Run and output"
 SHOWN_ALWAYS = ("help", "help_all")
-_NOT_OF_THE_STUDY = frozenset({"runs", "dry_run", "write_scenario", "no_report", "as_json"})
 
 
 class StudyOption(click.Option):
@@ -48,22 +47,22 @@ class StudyCommand(click.Command):
         )
         self._shown = shown
 
-    def _run(self, **given: Any) -> int:
-        """Run the study and return the exit code."""
+    def _run(self, *, runs: Path, dry_run: bool, write_scenario: Path | None, no_report: bool, as_json: bool, **given: Any) -> int:
+        """Run the study with the ``given`` values of its options, and return the exit code."""
         from pgherd.cli.run_study import run_study
 
-        values = {name: value for name, value in given.items() if name not in _NOT_OF_THE_STUDY and value not in (None, ())}
+        values = {name: value for name, value in given.items() if value not in (None, ())}
         if self.positional is not None and (read := self.study.hook("prepare", "read_arguments")) is not None:
             words = values.pop(self.positional.name, ())
             values |= {self.positional.name: read(words)} if words else {}
         return run_study(
             self.study.name,
             values,
-            runs=given["runs"],
-            dry_run=given["dry_run"],
-            scenario=given["write_scenario"],
-            report=not given["no_report"],
-            as_json=given["as_json"],
+            runs=runs,
+            dry_run=dry_run,
+            scenario=write_scenario,
+            report=not no_report,
+            as_json=as_json,
         )
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

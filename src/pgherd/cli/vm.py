@@ -102,17 +102,16 @@ def boot(
     remain. With --json the document is printed when the server accepts connections.
     """
     from pgherd.model.deployment import VmOptions
-    from pgherd.model.units import parse_bytes, parse_seconds
+    from pgherd.model.units import Size, parse_bytes, parse_seconds
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
-    from pgherd.prepare.guests import requested_machine, require_pinnable
+    from pgherd.prepare.guests import RequestedGuests, requested_machine, require_pinnable
     from pgherd.runner.deploy.single_guest import GuestRequest, boot_single_guest
     from pgherd.runtimes.vm.runtime import BootOptions
-    from pgherd.study.database_options import DatabaseRequest
 
-    options = DatabaseRequest(vm_huge_pages=huge_pages, vm_pin_vcpus=pin_vcpus, vm_ksm=ksm)
-    machine_options = requested_machine(options, "vm")
+    pages = None if huge_pages is None else Size(huge_pages)
+    machine_options = requested_machine(RequestedGuests(huge_pages=pages, pin_vcpus=pin_vcpus, ksm=ksm), "vm")
     require_pinnable(machine_options, vcpus, len(os.sched_getaffinity(0)))
     request = GuestRequest(
         scale=scale,

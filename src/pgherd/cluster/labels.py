@@ -12,7 +12,7 @@ VARIABLE = "PGHERD_LABELS"
 """Environment variable with labels of an agent's host: ``KEY=VALUE,KEY=VALUE``."""
 
 EVERYWHERE = "host"
-"""Label that every host has: its name (``pgherd.study.cluster_options.PIN``)."""
+"""Label that every host has: its name (``pgherd.study.shared_options.PIN``)."""
 
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _VALUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]*")

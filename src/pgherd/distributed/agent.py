@@ -42,9 +42,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.prepare import volumes
-from pgherd.prepare.prepared_study import PreparedStudy, runnable
-from pgherd.prepare.registry import prepare
-from pgherd.prepare.volumes import VolumeContents
+from pgherd.prepare.prepared_study import PreparedStudy, VolumeContents, prepare, runnable
 from pgherd.runner import trial_checks
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.deploy.huge_pages import probe_huge_pages
@@ -199,7 +197,7 @@ class HostAgent:
         return self._do(lambda: self._put(name, data))
 
     def prepare(self, study: str, asked: Model, dry: bool) -> PreparedStudy:
-        """Complete a request here, for all hosts. Raises as ``pgherd.prepare.registry.prepare``."""
+        """Complete a request here, for all hosts. Raises as ``pgherd.prepare.prepared_study.prepare``."""
         return self._do(lambda: prepare(self._node, study, asked, dry=dry))
 
     def check_volumes(self, holds: tuple[VolumeContents, ...], run_as: str | None) -> None:

@@ -19,15 +19,14 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment, RunRecord
 from pgherd.model.study import RunnableStudy
 from pgherd.node.protocol import Node
-from pgherd.prepare.prepared_study import PreparedStudy, runnable
-from pgherd.prepare.registry import prepare
+from pgherd.prepare.prepared_study import PreparedStudy, prepare, runnable
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.execute.local_backend import Backend, LocalBackend
 from pgherd.runner.progress import LiveWriter
 from pgherd.runner.session import open_session
 from pgherd.store.live_state import reported_dir
-from pgherd.study.cluster_options import CLUSTER_FIELDS, ClusterRequest
-from pgherd.study.registry import study_of
+from pgherd.study.shared_options import CLUSTER_FIELDS, ClusterRequest
+from pgherd.study.study import study_of
 
 
 def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tuple[PreparedStudy, dict[str, HostFacts]]:

@@ -21,8 +21,8 @@ from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.study import RunnableStudy
 from pgherd.model.trial import Trial
-from pgherd.study.cluster_options import PIN
 from pgherd.study.per_host import with_hosts
+from pgherd.study.shared_options import PIN
 
 ONE = "local"
 """Name of all hosts together in a study."""

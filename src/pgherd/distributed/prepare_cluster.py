@@ -26,14 +26,13 @@ from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.prepare import hosts as prepare_hosts
-from pgherd.prepare import registry
+from pgherd.prepare import merge
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.variants import parse_variant, plain
+from pgherd.prepare.requests import parse_variant, plain
 from pgherd.prepare.volumes import DISK_RESERVE
-from pgherd.study.cluster_options import PIN, ClusterRequest, of_one_host
-from pgherd.study.complete_options import StudyOptions
 from pgherd.study.database_options import DatabaseRequest
-from pgherd.study.registry import study_of
+from pgherd.study.shared_options import PIN, ClusterRequest, StudyOptions, of_one_host
+from pgherd.study.study import study_of
 from pgherd.workloads.user_script import parse_script
 
 Options = TypeVar("Options", bound=Model)
@@ -158,7 +157,7 @@ def prepare_over(engine: ClusterClient, study: str, asked: ClusterRequest, *, dr
         by_each = study_of(study).each_host
         asking = {host.name: (study, request, dry) for host in (roles.carry if by_each else roles.carry[:1])}
         by_host: dict[str, PreparedStudy] = pool.all("prepare", asking, timeout=4 * 3600.0)
-        prepared = registry.over_hosts(study, by_host) if by_each else by_host[first]
+        prepared = merge.over_hosts(study, by_host) if by_each else by_host[first]
         prepared = replace(prepared, options=files.returned(prepared.options))
         first_trials = study_of(prepared.study).propose(prepared.options, []).trials if prepared.installation is not None else ()
         _require_installations(prepared, first_trials, {host.name: greetings[host.name] for host in used})

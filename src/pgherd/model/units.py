@@ -1,12 +1,17 @@
-"""Parsing and formatting of memory sizes and durations."""
+"""Parsing and formatting of memory sizes and durations, and both as values of options."""
 
 from __future__ import annotations
 
 import re
+from typing import Any, Self
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from pgherd.model.errors import UsageError
 
 _BYTES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_NUMBER, _UNIT = r"\d+(?:\.\d+)?", "(?:min|ms|s|m|h|d)"
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -25,17 +30,78 @@ def parse_bytes(text: str | int) -> int:
 
 
 def parse_seconds(text: str | float | int) -> float:
-    """Parse ``10m``, ``4h``, ``90s``, ``250ms`` or a number of seconds.
+    """Parse ``10m``, ``4h``, ``90s``, ``250ms``, ``6m50s`` or a number of seconds.
 
     Raises:
         UsageError: the text is not a duration.
     """
     if isinstance(text, int | float):
         return float(text)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?\s*", text.lower())
-    if not match:
+    if not re.fullmatch(rf"\s*(?:{_NUMBER}|(?:{_NUMBER}\s*{_UNIT}\s*)+)\s*", text.lower()):
         raise UsageError(f"'{text}' is not a duration; write a number and a unit, such as 30s, 10m or 4h")
-    return float(match[1]) * _SECONDS[match[2] or ""]
+    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(rf"({_NUMBER})\s*({_UNIT}|)", text.lower()))
+
+
+class Size(int):
+    """Memory size in bytes of an option. It is written and stored as the user's text, such as ``512MB``.
+
+    ``Size(text)`` raises UsageError if the text is not a size.
+    """
+
+    text: str
+
+    def __new__(cls, text: str | int) -> Self:
+        """Parse the text."""
+        size = super().__new__(cls, parse_bytes(text))
+        size.text = str(text)
+        return size
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _text_schema(cls)
+
+
+class Duration(float):
+    """Duration in seconds of an option. It is written and stored as the user's text, such as ``10m``.
+
+    ``Duration(text)`` raises UsageError if the text is not a duration.
+    """
+
+    text: str
+
+    def __new__(cls, text: str | float) -> Self:
+        """Parse the text."""
+        duration = super().__new__(cls, parse_seconds(text))
+        duration.text = str(text)
+        return duration
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _text_schema(cls)
+
+
+def _text_schema(kind: type[Size] | type[Duration]) -> CoreSchema:
+    """Return pydantic's schema of an option's quantity, which is a text in JSON."""
+
+    def parse(value: object) -> Size | Duration:
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, str):
+            raise PydanticKnownError("string_type")
+        try:
+            return kind(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+
+    return core_schema.no_info_plain_validator_function(
+        parse, json_schema_input_schema=core_schema.str_schema(), serialization=core_schema.to_string_ser_schema(when_used="always")
+    )
 
 
 def format_bytes(count: float) -> str:

@@ -3,8 +3,8 @@
 A study calls these steps one after the other. Each returns an immutable value with its messages:
 
 1. ``prepare_databases``: this host, the run's share of it, runtime, load, servers, volumes and virtual machines.
-2. ``containers.choose_cpu``, ``containers.choose_memory``: the limits of each database's container.
-3. ``load.database_size``: the size of a database. The user's scripts are tried.
+2. ``hosts.choose_cpu``, ``hosts.choose_memory``: the limits of each database's container.
+3. ``servers.database_size``: the size of a database. The user's scripts are tried.
 4. ``servers.choose_settings``, ``volumes.disk_space``: the settings of each server, and the disk space of all.
 5. ``database_options``, ``complete``: the options of the study, and the study that is ready to run.
 """
@@ -21,22 +21,19 @@ from typing import Any, cast
 from pgherd.host.facts import gather
 from pgherd.model.analysis import Thresholds
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import RuntimeName
+from pgherd.model.deployment import Role, RuntimeName
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment
-from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import guests as virtual_machines
 from pgherd.prepare import hosts, load, servers
 from pgherd.prepare import volumes as server_volumes
-from pgherd.prepare.containers import ContainerLimits, Containers
-from pgherd.prepare.guests import GuestChoice
-from pgherd.prepare.hosts import HostShare
-from pgherd.prepare.load import DatabaseSize, Load
-from pgherd.prepare.prepared_study import PreparedStudy, thresholds
-from pgherd.prepare.servers import ServerChoice, ServerSettings
+from pgherd.prepare.guests import GuestChoice, RequestedGuests
+from pgherd.prepare.hosts import ContainerLimits, Containers, HostShare
+from pgherd.prepare.load import Load, RequestedLoad
+from pgherd.prepare.prepared_study import PreparedStudy, Workspace, open_workspace, thresholds
+from pgherd.prepare.servers import DatabaseSize, RequestedServers, ServerChoice, ServerSettings
 from pgherd.prepare.volumes import DiskSpace, RequestedVolumes
-from pgherd.prepare.workspace import Workspace, open_workspace
 from pgherd.runner.deploy import huge_pages, tracked_processes
 from pgherd.runner.execute import device_io
 from pgherd.runtimes.runtime_selection import choose
@@ -94,27 +91,79 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
         UsageError: an option is wrong, or requires more than this host has.
         CapabilityError: this host does not support the request.
     """
-    measurement = _measurement(request)
+    measurement = Measurement(
+        seed=request.seed if request.seed is not None else random.randrange(2**31),
+        time_budget=request.time_budget,
+        thresholds=thresholds(request.threshold),
+        track=request.track,
+        trace_io=request.trace_io,
+    )
+    requested_load = RequestedLoad(
+        workload=request.workload,
+        scale=request.scale,
+        partitions=request.partitions,
+        scripts=request.script,
+        init=request.init_script,
+        read_only=request.read_only,
+        allow_writes=request.allow_writes,
+        external=request.dsn is not None,
+        rate=request.rate,
+        protocol=request.protocol,
+        client_placement=request.client_placement,
+        scheduler=request.scheduler,
+        think_time=request.think_time,
+        zipf=request.zipf,
+        update_percent=request.update_percent,
+        check_consistency=request.check_consistency,
+        start_state=request.start_state,
+        given=frozenset(request.model_fields_set),
+    )
+    requested_servers = RequestedServers(
+        dsn=request.dsn,
+        pg_bin=request.pg_bin,
+        pg_version=request.pg_version,
+        set=request.set,
+        settings_from=request.settings_from,
+        huge_pages=request.huge_pages,
+        read_only=request.read_only,
+        data_checksums=request.data_checksums,
+        not_external=tuple(name for name in servers.ONLY_OWN if getattr(request, name) not in (None, ())),
+        vcpus=request.vcpus,
+        trace_io=request.trace_io,
+    )
+    requested_guests = RequestedGuests(
+        policy=request.vm_memory_policy,
+        minimum=request.vm_memory_min,
+        shares=request.vm_memory_shares,
+        idle_tax=request.vm_idle_tax,
+        huge_pages=request.vm_huge_pages,
+        pin_vcpus=request.vm_pin_vcpus,
+        ksm=request.vm_ksm,
+    )
+    volume_texts: dict[Role, str | None] = {"data": request.data_volume, "wal": request.wal_volume, "temp": request.temp_volume}
+    volumes = (
+        None if request.dsn is not None else server_volumes.choose_volumes(volume_texts, request.tablespace_volume, request.allow_format)
+    )
     facts = gather(node)
+    share = hosts.choose_share(facts, request.host_cores, request.host_memory, request.over, request.placement)
     with open_workspace(node, request.run_as, dry=dry) as workspace:
-        tracing = device_io.require_traceable(node, request.trace_io)
-        share = hosts.choose_share(request, facts)
-        chosen_load = load.choose_load(request, node)
-        chosen_servers = servers.choose_servers(request, workspace, writes=not chosen_load.read_only)
+        tracing = device_io.require_traceable(node, measurement.trace_io)
+        chosen_load = load.choose_load(requested_load, node)
+        chosen_servers = servers.choose_servers(requested_servers, requested_load, workspace, writes=not chosen_load.read_only)
         external, installation = chosen_servers.external, chosen_servers.installation
         if external is not None:
             chosen_load = load.on_external(chosen_load, external)
         found, reason = choose(node, workspace.journal, facts, request.runtime if external is None else "external", "prep")
         runtime = cast(RuntimeName, found.name)
-        guests = virtual_machines.choose_guests(request, workspace, runtime, chosen_load.scripts)
-        tracked_processes.check(node, request.track, facts.cgroup_writable if runtime == "cgroup" else None)
+        guests = virtual_machines.choose_guests(requested_guests, workspace, runtime, chosen_load, requested_servers.huge_pages)
+        tracked_processes.check(node, measurement.track, facts.cgroup_writable if runtime == "cgroup" else None)
         yield DatabasePreparation(
             workspace=workspace,
             facts=facts,
             containers=Containers(runtime, share, facts.logical_cpus, request.vcpus, request.cpu_mode, request.memory),
             load=chosen_load,
             servers=chosen_servers,
-            volumes=server_volumes.choose_volumes(request) if external is None else None,
+            volumes=volumes,
             guests=guests,
             scheduler=request.scheduler,
             measurement=measurement,
@@ -126,16 +175,6 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
                 *chosen_load.messages,
             ),
         )
-
-
-def _measurement(request: DatabaseRequest) -> Measurement:
-    return Measurement(
-        seed=request.seed if request.seed is not None else random.randrange(2**31),
-        time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
-        thresholds=thresholds(request.threshold),
-        track=request.track,
-        trace_io=request.trace_io,
-    )
 
 
 def database_options(

@@ -16,23 +16,23 @@ from pgherd.host import huge_pages, ksm, paths, storage
 from pgherd.host.journal import Journal
 from pgherd.model.base import Model
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import Container, RuntimeName, VmMemoryPolicy, VmOptions
+from pgherd.model.deployment import Container, GuestMemoryPolicy, RuntimeName, VmMemoryPolicy, VmOptions
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import ClientPlace, Script
-from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.model.units import Size, format_bytes
 from pgherd.node.protocol import Node
+from pgherd.prepare.load import Load
+from pgherd.prepare.prepared_study import Workspace
 from pgherd.prepare.volumes import ServerVolumes
-from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes import balloon_controller
 from pgherd.runtimes.balloon_controller import moves, refuse_what_cannot_be_given_back
 from pgherd.runtimes.balloon_manager import entitlement_of
 from pgherd.runtimes.runtime_selection import choose
 from pgherd.runtimes.vm import hypervisor, kernel
 from pgherd.runtimes.vm.qemu import MEMORY_UNIT_BYTES
-from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
-from pgherd.study.registry import study_of
+from pgherd.study.study import study_of
 from pgherd.workloads.user_script import require_self_contained
 
 GUEST_SYSTEM = 192 * 2**20
@@ -40,6 +40,19 @@ GUEST_SYSTEM = 192 * 2**20
 LEAST_SYSTEM = 96 * 2**20
 """Bytes that a guest's kernel and agent need at least. It is also the lowest minimum of a balloon."""
 _RESERVE = VmMemoryPolicy().reserve
+
+
+@dataclass(frozen=True)
+class RequestedGuests:
+    """Options of virtual machines, as the user gives them. None, False or empty: not given."""
+
+    policy: GuestMemoryPolicy | None = None
+    minimum: Size | None = None
+    shares: tuple[str, ...] = ()
+    idle_tax: float | None = None
+    huge_pages: Size | None = None
+    pin_vcpus: bool = False
+    ksm: bool = False
 
 
 def in_groups(node: Node, journal: Journal, facts: HostFacts) -> bool:
@@ -60,30 +73,29 @@ def largest_guest(guests: int, budget: int, overhead: int) -> int:
     return max(int(budget * (1 - _RESERVE)) // guests - overhead, 0)
 
 
-def policy(node: Node, request: DatabaseRequest, runtime: RuntimeName) -> VmMemoryPolicy | None:
+def policy(node: Node, requested: RequestedGuests, runtime: RuntimeName) -> VmMemoryPolicy | None:
     """Return the memory policy of guests with the estimated memory of their hypervisors. None if the run has no guests.
 
     Raises:
         UsageError: the user sets a guest option for other containers, or a balloon option for a policy without balloons.
     """
-    _require_applicable(request, runtime)
+    _require_applicable(requested, runtime)
     if not capabilities_of(runtime).own_kernel:
         return None
-    shared = VmMemoryPolicy(policy=request.vm_memory_policy or "static", overhead=hypervisor.overhead(node, str(paths.cache_dir())))
-    return shared if request.vm_idle_tax is None else shared.model_copy(update={"tax": request.vm_idle_tax})
+    shared = VmMemoryPolicy(policy=requested.policy or "static", overhead=hypervisor.overhead(node, str(paths.cache_dir())))
+    return shared if requested.idle_tax is None else shared.model_copy(update={"tax": requested.idle_tax})
 
 
-def promises(request: DatabaseRequest, runtime: RuntimeName) -> tuple[int | None, dict[str, float]]:
+def promises(requested: RequestedGuests, runtime: RuntimeName) -> tuple[int | None, dict[str, float]]:
     """Return the guaranteed minimum of each guest (bytes; None: the default) and the weights of guests by name.
 
     Raises:
         UsageError: as ``policy``, or a minimum or weight is not above zero.
     """
-    _require_applicable(request, runtime)
-    minimum = None if request.vm_memory_min is None else parse_bytes(request.vm_memory_min)
-    if minimum is not None and minimum <= 0:
-        raise UsageError(f"--vm-memory-min {request.vm_memory_min}: the minimum must be above zero, such as 256MB")
-    return minimum, dict(_weight(text) for text in request.vm_memory_shares)
+    _require_applicable(requested, runtime)
+    if requested.minimum is not None and requested.minimum <= 0:
+        raise UsageError(f"--vm-memory-min {requested.minimum}: the minimum must be above zero, such as 256MB")
+    return requested.minimum, dict(_weight(text) for text in requested.shares)
 
 
 def require_known(shares: Iterable[str], guests: Iterable[Container]) -> None:
@@ -94,17 +106,17 @@ def require_known(shares: Iterable[str], guests: Iterable[Container]) -> None:
         raise UsageError(f"--vm-memory-shares {unknown[0]}: no guest of this run has that name; use one of {', '.join(names)}")
 
 
-def _require_applicable(request: DatabaseRequest, runtime: RuntimeName) -> None:
+def _require_applicable(requested: RequestedGuests, runtime: RuntimeName) -> None:
     given = {
-        "--vm-memory-min": request.vm_memory_min,
-        "--vm-memory-shares": request.vm_memory_shares or None,
-        "--vm-idle-tax": request.vm_idle_tax,
+        "--vm-memory-min": requested.minimum,
+        "--vm-memory-shares": requested.shares or None,
+        "--vm-idle-tax": requested.idle_tax,
     }
     option_names = [option for option, value in given.items() if value is not None]
-    if not capabilities_of(runtime).own_kernel and (option_names or request.vm_memory_policy is not None):
-        first = f"--vm-memory-policy {request.vm_memory_policy}" if request.vm_memory_policy is not None else ", ".join(option_names)
+    if not capabilities_of(runtime).own_kernel and (option_names or requested.policy is not None):
+        first = f"--vm-memory-policy {requested.policy}" if requested.policy is not None else ", ".join(option_names)
         raise UsageError(f"{first}: this is for virtual machines; add --runtime vm")
-    if option_names and not moves(request.vm_memory_policy or "static"):
+    if option_names and not moves(requested.policy or "static"):
         raise UsageError(f"{', '.join(option_names)}: the memory policy does not move balloons; add --vm-memory-policy virtio-balloon")
 
 
@@ -119,28 +131,28 @@ def _weight(text: str) -> tuple[str, float]:
     return name, value
 
 
-def requested_machine(request: DatabaseRequest, runtime: RuntimeName) -> VmOptions | None:
+def requested_machine(requested: RequestedGuests, runtime: RuntimeName) -> VmOptions | None:
     """Return the hypervisor options of each guest, or None if the user gives none.
 
     Raises:
         UsageError: options contradict each other, or the containers are no guests.
     """
-    given = {"--vm-huge-pages": request.vm_huge_pages, "--vm-pin-vcpus": request.vm_pin_vcpus, "--vm-ksm": request.vm_ksm}
-    option_names = [option for option, value in given.items() if value]
+    given = {"--vm-huge-pages": requested.huge_pages, "--vm-pin-vcpus": requested.pin_vcpus, "--vm-ksm": requested.ksm}
+    option_names = [option for option, value in given.items() if value is not None and value is not False]
     if not option_names:
         return None
     if not capabilities_of(runtime).own_kernel:
         raise UsageError(f"{', '.join(option_names)}: this is for virtual machines; add --runtime vm")
-    page = parse_bytes(request.vm_huge_pages) if request.vm_huge_pages else None
+    page = requested.huge_pages
     if page is not None:
         if page <= 0:
-            raise UsageError(f"--vm-huge-pages {request.vm_huge_pages} is no size of a page; write 2MB or 1GB, or leave it out")
-        refuse_what_cannot_be_given_back(request.vm_memory_policy or "static", huge_pages=True, locked=False)
-        if request.vm_ksm:
+            raise UsageError(f"--vm-huge-pages {requested.huge_pages} is no size of a page; write 2MB or 1GB, or leave it out")
+        refuse_what_cannot_be_given_back(requested.policy or "static", huge_pages=True, locked=False)
+        if requested.ksm:
             raise UsageError(
-                f"--vm-ksm merges ordinary pages only, but --vm-huge-pages {request.vm_huge_pages} uses huge pages; leave one out"
+                f"--vm-ksm merges ordinary pages only, but --vm-huge-pages {requested.huge_pages} uses huge pages; leave one out"
             )
-    return VmOptions(pinned=request.vm_pin_vcpus, huge_page=page, merge=request.vm_ksm)
+    return VmOptions(pinned=requested.pin_vcpus, huge_page=page, merge=requested.ksm)
 
 
 def require_pinnable(machine: VmOptions | None, vcpus: float, cores: float) -> None:
@@ -285,22 +297,24 @@ class GuestChoice:
     shares: Mapping[str, float]
 
 
-def choose_guests(request: DatabaseRequest, workspace: Workspace, runtime: RuntimeName, scripts: Sequence[Script]) -> GuestChoice | None:
-    """Return the virtual machines of a request whose load has these ``scripts``. None if the run has no guests.
+def choose_guests(
+    requested: RequestedGuests, workspace: Workspace, runtime: RuntimeName, load: Load, pages: str | None
+) -> GuestChoice | None:
+    """Return the virtual machines that the options describe, or None if the run has no guests. ``pages`` is the value of --huge-pages.
 
     Raises:
         UsageError: an option is wrong or is for other containers, or a script for clients inside the guest calls programs.
         CapabilityError: QEMU or a kernel is missing, or huge pages of this host are requested for servers.
     """
-    machine = requested_machine(request, runtime)
-    minimum, shares = promises(request, runtime)
+    machine = requested_machine(requested, runtime)
+    minimum, shares = promises(requested, runtime)
     if not capabilities_of(runtime).own_kernel:
         return None
     node = workspace.node
-    require_guest_can(node, request.huge_pages, request.client_placement, scripts)
+    require_guest_can(node, pages, load.client_placement, load.scripts)
     # Before the memory policy, because the memory that a guest needs depends on the hypervisor.
     beneath = find_hypervisor(node, workspace.cache, workspace.directory, dry=workspace.dry)
-    shared = policy(node, request, runtime)
+    shared = policy(node, requested, runtime)
     assert shared is not None
     return GuestChoice(shared, beneath, machine, minimum, shares)
 

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from pgherd.host import paths
 from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import UsageError
 from pgherd.model.load import ClientPlace, Protocol, Script
 from pgherd.model.trial import State
-from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
-from pgherd.postgres import clones, settings_validation, templates
 from pgherd.postgres.external_server import ExternalDatabaseInfo
-from pgherd.postgres.settings import PRIVATE
-from pgherd.prepare.servers import ServerChoice
-from pgherd.prepare.workspace import Workspace
-from pgherd.study.database_options import READ_ONLY, DatabaseRequest
+from pgherd.study.database_options import READ_ONLY, BuiltinWorkload, Scheduler
 from pgherd.workloads import bundled_scripts
 from pgherd.workloads import user_script as user_scripts
 from pgherd.workloads.bundled_scripts import ScriptMix
-from pgherd.workloads.registry import find, loaders
 from pgherd.workloads.script_parser import runs_programs
 from pgherd.workloads.user_script import ScriptLoader, ScriptWorkload
 
@@ -29,6 +21,37 @@ _LINES = 500
 """Maximum log lines per second: per database with ``rate``, or per client that runs the user's scripts."""
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible fractions of logged transactions. They are few, so that variants of one script usually have the same fraction."""
+
+
+@dataclass(frozen=True)
+class RequestedLoad:
+    """Options of databases and their load, as the user gives them.
+
+    Attributes:
+        scripts: values of ``--script``.
+        init: value of ``--init-script``.
+        external: the databases are on an external server.
+        given: names of all options that the user gives. The others have defaults.
+    """
+
+    workload: BuiltinWorkload
+    scale: int | None
+    partitions: int | None
+    scripts: tuple[str, ...]
+    init: str | None
+    read_only: bool
+    allow_writes: bool
+    external: bool
+    rate: float | None
+    protocol: Protocol
+    client_placement: ClientPlace
+    scheduler: Scheduler
+    think_time: float | None
+    zipf: float | None
+    update_percent: int | None
+    check_consistency: bool
+    start_state: State
+    given: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -72,45 +95,33 @@ class Load:
         return Database(workload=self.workload, scale=self.scale, partitions=self.partitions, init=self.init, init_data=self.init_data)
 
 
-@dataclass(frozen=True)
-class DatabaseSize:
-    """Size of one database in bytes.
-
-    ``pace`` is the mean duration (s) of a transaction of the user's scripts, if they were tried. ``messages`` are warnings.
-    """
-
-    bytes: int
-    pace: float | None = None
-    messages: tuple[str, ...] = ()
-
-
-def choose_load(request: DatabaseRequest, node: Node) -> Load:
-    """Return the load of a request.
+def choose_load(requested: RequestedLoad, node: Node) -> Load:
+    """Return the load that the options describe.
 
     Raises:
         UsageError: options contradict each other, or ``--init-script`` or a data file of it cannot be read.
     """
-    mix = own_mix(request)
-    own = mix if not request.init_script else None
-    parsed, read_only, about_scripts = scripts(request, mix)
-    if request.dsn is not None and request.read_only:
+    mix = own_mix(requested)
+    own = mix if not requested.init else None
+    parsed, read_only, about_scripts = scripts(requested, mix)
+    if requested.external and requested.read_only:
         user_scripts.require_read_only(node, parsed)
-    data, about_data = data_of_init(node, None if request.dsn is not None else request.init_script)
+    data, about_data = data_of_init(node, None if requested.external else requested.init)
     return Load(
         mix=mix,
-        workload="script" if request.init_script else "pgbench" if mix is None else request.workload,
-        scale=request.scale or (own.scale if own else 10),
-        partitions=partitions(request),
-        init=request.init_script,
+        workload="script" if requested.init else "pgbench" if mix is None else requested.workload,
+        scale=requested.scale or (own.scale if own else 10),
+        partitions=partitions(requested),
+        init=requested.init,
         scripts=parsed,
-        user_scripts=bool(request.script),
+        user_scripts=bool(requested.scripts),
         read_only=read_only,
-        assumed=request.read_only,
-        rate=request.rate,
-        protocol=request.protocol,
-        client_placement=request.client_placement,
-        check_consistency=request.check_consistency,
-        start_state=own.state if own and "start_state" not in request.model_fields_set else request.start_state,
+        assumed=requested.read_only,
+        rate=requested.rate,
+        protocol=requested.protocol,
+        client_placement=requested.client_placement,
+        check_consistency=requested.check_consistency,
+        start_state=own.state if own and "start_state" not in requested.given else requested.start_state,
         messages=(*about_scripts, *about_data),
         init_data=data,
     )
@@ -121,12 +132,12 @@ def on_external(load: Load, external: ExternalDatabaseInfo) -> Load:
     return replace(load, scale=external.scale or load.scale, client_placement="outside")
 
 
-def own_mix(request: DatabaseRequest) -> ScriptMix | None:
+def own_mix(requested: RequestedLoad) -> ScriptMix | None:
     """Return the scripts and defaults of a workload that pgherd provides. None: other workloads."""
-    return bundled_scripts.mix(request.workload, think=request.think_time, zipf=request.zipf, updates=request.update_percent)
+    return bundled_scripts.mix(requested.workload, think=requested.think_time, zipf=requested.zipf, updates=requested.update_percent)
 
 
-def scripts(request: DatabaseRequest, mix: ScriptMix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
+def scripts(requested: RequestedLoad, mix: ScriptMix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
     """Return the scripts that load a database, True if they write nothing, and sentences on chosen defaults.
 
     ``mix`` is the result of ``own_mix``.
@@ -134,38 +145,38 @@ def scripts(request: DatabaseRequest, mix: ScriptMix | None) -> tuple[tuple[Scri
     Raises:
         UsageError: options contradict each other.
     """
-    if mix is not None and request.dsn is not None:
+    if mix is not None and requested.external:
         raise UsageError(
-            f"--workload {request.workload} does not go with --dsn: it fills a database, and pgherd fills none on an external server; "
+            f"--workload {requested.workload} does not go with --dsn: it fills a database, and pgherd fills none on an external server; "
             "leave one of them out, or give --script"
         )
-    if request.check_consistency and request.workload != "orders":
-        raise UsageError(f"--check-consistency is for --workload orders, not for {request.workload}; leave --check-consistency out")
-    if request.read_only and (not request.script or request.allow_writes):
-        reason = "--allow-writes is its opposite" if request.script else f"pgherd knows whether --workload {request.workload} writes"
+    if requested.check_consistency and requested.workload != "orders":
+        raise UsageError(f"--check-consistency is for --workload orders, not for {requested.workload}; leave --check-consistency out")
+    if requested.read_only and (not requested.scripts or requested.allow_writes):
+        reason = "--allow-writes is its opposite" if requested.scripts else f"pgherd knows whether --workload {requested.workload} writes"
         raise UsageError(f"--read-only is for a --script that writes nothing: {reason}; leave one of them out")
-    if not request.script:
-        if request.init_script:
+    if not requested.scripts:
+        if requested.init:
             raise UsageError("--init-script fills a database for --script; add --script FILE, or leave --init-script out")
         if mix is not None:
             return mix.scripts, mix.read_only, [mix.notice] if mix.notice else []
-        return (Script(source=f"builtin:{request.workload}"),), request.workload == "select-only", []
-    parsed = tuple(user_scripts.parse_script(text) for text in request.script)
-    if request.read_only:
+        return (Script(source=f"builtin:{requested.workload}"),), requested.workload == "select-only", []
+    parsed = tuple(user_scripts.parse_script(text) for text in requested.scripts)
+    if requested.read_only:
         return parsed, True, [f"Your scripts are assumed to write nothing, and {READ_ONLY} is on for them (--read-only)."]
     return parsed, False, ["Your scripts are assumed to write; give --read-only if they do not."]
 
 
-def partitions(request: DatabaseRequest) -> int:
+def partitions(requested: RequestedLoad) -> int:
     """Return the number of partitions of each database's largest table.
 
     Raises:
         UsageError: pgherd cannot partition the tables of this workload or of --init-script.
     """
-    if request.partitions is not None and (request.init_script is not None or (request.workload == "orders" and not request.script)):
-        source = f"--init-script {request.init_script}" if request.init_script is not None else f"--workload {request.workload}"
+    if requested.partitions is not None and (requested.init is not None or (requested.workload == "orders" and not requested.scripts)):
+        source = f"--init-script {requested.init}" if requested.init is not None else f"--workload {requested.workload}"
         raise UsageError(f"--partitions is for the tables of pgbench and random-block, and {source} creates others; leave one of them out")
-    return request.partitions or 1
+    return requested.partitions or 1
 
 
 def data_of_init(node: Node, init: str | None) -> tuple[InitData | None, list[str]]:
@@ -210,75 +221,3 @@ def sampling(
     if user_scripts and pace is not None:
         return max([usual, *(share for share in _SHARES if share <= _LINES * pace)])
     return usual
-
-
-UNKNOWN_SIZE = 256 * 2**20
-"""Assumed bytes of a database that is not loaded yet."""
-_SIZES = ("shared_buffers", "huge_pages", "huge_page_size")
-
-
-def database_size(workspace: Workspace, servers: ServerChoice, load: Load) -> DatabaseSize:
-    """Return the size of one database.
-
-    A database for the user's scripts is loaded here, and each script runs once on a copy of it. Errors in them are
-    therefore reported before the first trial.
-
-    Raises:
-        UsageError: the init script or a script fails, or PostgreSQL rejects a setting.
-    """
-    if servers.external is not None:
-        return DatabaseSize(servers.external.bytes)
-    estimate = find(load.workload).size_estimate(load.scale)
-    if estimate is not None and not load.user_scripts:
-        return DatabaseSize(estimate)
-    tried = tried_size(workspace, servers, load)
-    if tried is not None:
-        return tried
-    size = estimate or UNKNOWN_SIZE
-    return DatabaseSize(
-        size, messages=(f"Warning: the database is not loaded yet, so its size is unknown. {format_bytes(size)} is assumed.",)
-    )
-
-
-def tried_size(workspace: Workspace, servers: ServerChoice, load: Load) -> DatabaseSize | None:
-    """Create the database's template if it is missing, and try the scripts. Return the template's size.
-
-    A dry run creates nothing and tries nothing. It returns None if the template is missing.
-
-    Raises:
-        UsageError: the init script or a script fails, or PostgreSQL rejects a setting.
-    """
-    node, account, cache, database = workspace.node, workspace.account, str(workspace.cache), load.database()
-    for script in load.scripts:
-        user_scripts.require_readable(node, script)
-    contents = loaders(node, [database])
-    template = templates.find(node, servers.usable, contents, cache, servers.checksums)
-    if template is None and workspace.dry:
-        return None
-    sockets = str(Path(paths.socket_root(node, workspace.journal)) / "s")
-    node.make_dir(sockets, mode=0o700, user=account)
-    if template is None:
-        template = templates.ensure(
-            node, servers.usable, contents, account=account, cache_dir=cache, socket_dir=sockets, checksums=servers.checksums
-        )
-    size = sum(template.databases.values())
-    if workspace.dry:
-        return DatabaseSize(size)
-    directory, settings = str(workspace.directory), _settings_of_scripts(workspace, servers)
-    with clones.rehearsal(
-        node, template, servers.usable, account=account, directory=directory, socket_dir=sockets, settings=settings
-    ) as server:
-        user_scripts.dry_run(server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, read_only=load.assumed)
-        pace = user_scripts.pace(server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, read_only=load.assumed)
-    return DatabaseSize(size, pace)
-
-
-def _settings_of_scripts(workspace: Workspace, servers: ServerChoice) -> dict[str, str]:
-    """Return the settings of --set, because a script may need them: a search_path, a library, a custom variable.
-
-    Memory sizes are omitted, because they apply only to the measured servers. Raises UsageError if PostgreSQL rejects a setting.
-    """
-    settings = {name: value for name, value in servers.requested.by_set.items() if name not in (*PRIVATE, *_SIZES)}
-    if settings:
-        settings_validation.validate(workspace.node, servers.usable, settings, workspace.account, str(workspace.directory))
-    return settings

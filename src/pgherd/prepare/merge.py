@@ -17,10 +17,10 @@ from pgherd.model.errors import UsageError
 from pgherd.model.run import RunEnvironment, Swap
 from pgherd.model.units import format_bytes
 from pgherd.postgres.settings import SettingRow
-from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.volumes import VolumeContents
-from pgherd.study.complete_options import StudyOptions
+from pgherd.prepare.prepared_study import PreparedStudy, VolumeContents
 from pgherd.study.database_options import DatabaseOptions
+from pgherd.study.shared_options import StudyOptions
+from pgherd.study.study import study_of
 
 Options = TypeVar("Options", bound=Model)
 
@@ -204,3 +204,13 @@ def versions_text(versions: Mapping[str, str]) -> str:
 def same_options(options: Mapping[str, Model]) -> Model:
     """Return the options of the first host, for studies whose options do not depend on the host."""
     return next(iter(options.values()))
+
+
+def over_hosts(name: str, prepared: Mapping[str, PreparedStudy]) -> PreparedStudy:
+    """Merge the studies that the hosts have prepared (host → prepared study) into one for all hosts.
+
+    Raises:
+        UsageError: the hosts differ in a value that must be equal.
+    """
+    join = study_of(name).hook("prepare", "over_hosts") or same_options
+    return join_hosts(prepared, join({host: one.options for host, one in prepared.items()}))

@@ -1,16 +1,22 @@
-"""Shared parts of every study's preparation: its result, thresholds, the installation, copies of the user's files."""
+"""Shared parts of every study's preparation: its result, its workspace, thresholds, the installation, copies of the user's files."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from pgherd.host import paths
+from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.model.analysis import Thresholds
 from pgherd.model.base import Model
+from pgherd.model.deployment import Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
@@ -20,10 +26,26 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import SettingRow
-from pgherd.prepare.volumes import VolumeContents
 from pgherd.runner.session import RunSession
-from pgherd.study.complete_options import StudyOptions
+from pgherd.study.shared_options import StudyOptions
+from pgherd.study.study import study_of
 from pgherd.workloads.user_script import stage
+
+
+@dataclass(frozen=True)
+class VolumeContents:
+    """Contents of one volume.
+
+    ``words`` describes them. ``bytes`` is their estimated size for all servers of one host together.
+    """
+
+    volume: Volume
+    words: str
+    bytes: int
+
+    def part(self, servers: int, of: int) -> VolumeContents:
+        """Return the contents of ``servers`` servers, if this volume has those of ``of`` servers."""
+        return replace(self, bytes=-(-self.bytes * servers // of))
 
 
 @dataclass(frozen=True)
@@ -153,3 +175,55 @@ def _files(options: Model) -> object:
     if isinstance(options, StudyOptions) and (variants := options.variant_options()):
         return [_files(variant) for variant in variants.values()]
     return getattr(options, "scripts", None), getattr(options, "init", None)
+
+
+def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> PreparedStudy:
+    """Complete and check a request. With ``dry`` no database is loaded.
+
+    Raises:
+        UsageError: an option is wrong, or the request needs more than the host has.
+        CapabilityError: this host lacks a feature.
+    """
+    study = study_of(name)
+    try:
+        prepared: PreparedStudy = study.module("prepare").prepare(node, request, dry)
+    except ValidationError as error:
+        raise _usage_error(error, request, study.options) or error from None
+    return prepared
+
+
+def _usage_error(error: ValidationError, request: Model, options: type[Model]) -> UsageError | None:
+    """Return the error for a value that the options reject, such as a duration of 0. None if the user did not give the value."""
+    fault = error.errors()[0]
+    field = str(fault["loc"][0]) if error.title == options.__name__ and fault["loc"] else ""
+    value = getattr(request, field, None)
+    if value is None:
+        return None
+    return UsageError(f"--{field.replace('_', '-')} {value}: {fault['msg'][0].lower()}{fault['msg'][1:]}")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Place where a preparation reads this host and tries servers.
+
+    ``account`` is the user that servers run as (None: the current user). ``directory`` is temporary, and ``cache`` is permanent. With
+    ``dry`` nothing is loaded.
+    """
+
+    node: Node
+    account: str | None
+    journal: Journal
+    directory: Path
+    cache: Path
+    dry: bool
+
+
+@contextlib.contextmanager
+def open_workspace(node: Node, run_as: str | None, *, dry: bool) -> Iterator[Workspace]:
+    """Yield a workspace for servers of the user ``run_as``, and remove its temporary files on exit. Raises UsageError for a wrong user."""
+    account = server_account(run_as)
+    journal = Journal.open(node, paths.state_dir(), "prepare")
+    try:
+        yield Workspace(node, account, journal, paths.work_tree(node, journal, "prepare", account), paths.cache_dir(), dry)
+    finally:
+        journal.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pgherd.host import paths
@@ -13,28 +13,43 @@ from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
-from pgherd.postgres import external_server, huge_pages, installations, instance, settings, settings_validation, version_differences
+from pgherd.postgres import (
+    clones,
+    configuration,
+    external_server,
+    huge_pages,
+    installations,
+    instance,
+    settings,
+    settings_validation,
+    templates,
+    version_differences,
+)
 from pgherd.postgres.external_server import ExternalDatabaseInfo
 from pgherd.postgres.huge_pages import HugePageNeed
 from pgherd.postgres.imported_settings import ImportedSettings, import_settings
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.settings import SettingRow
+from pgherd.postgres.settings import PRIVATE, ChosenSettings, SettingRow
 from pgherd.postgres.version_differences import ServerDefaults, VersionDifference
 from pgherd.prepare.guests import GUEST_SYSTEM
-from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.workspace import Workspace
-from pgherd.runner.deploy import huge_pages as deploy_huge_pages
-from pgherd.runner.deploy.huge_pages import RequestedSettings
-from pgherd.study.database_options import DatabaseRequest
+from pgherd.prepare.load import Load, RequestedLoad
+from pgherd.prepare.prepared_study import PreparedStudy, Workspace
+from pgherd.study.database_options import READ_ONLY
+from pgherd.workloads import user_script as user_scripts
+from pgherd.workloads.registry import find, loaders
 
 UNCACHED_BUFFERS = 128 * 2**20
 """Bytes of shared buffers if the study requires that they do not hold the database: PostgreSQL's default."""
 MEMORY = 256 * 2**20
 """Memory in bytes of drivers and pgherd on this host. Each client needs 1 MB more."""
 
+UNKNOWN_SIZE = 256 * 2**20
+"""Assumed bytes of a database that is not loaded yet."""
+_SIZES = ("shared_buffers", "huge_pages", "huge_page_size")
+
 _PGBENCH = ("select-only", "tpcb-like", "simple-update")
 
-_REJECTED: Mapping[str, str] = {
+ONLY_OWN: Mapping[str, str] = {
     "set": "pgherd does not change its settings",
     "settings_from": "pgherd does not change its settings",
     "data_volume": "pgherd does not move its files",
@@ -50,6 +65,48 @@ _REJECTED: Mapping[str, str] = {
     "data_checksums": "pgherd did not initialize its cluster",
 }
 """Option that applies only to servers that pgherd starts → reason why it is rejected for an external server."""
+
+
+@dataclass(frozen=True)
+class RequestedSettings:
+    """Settings that options request.
+
+    Attributes:
+        settings: all of them, of which ``by_set`` are those of --set.
+        reasons: setting of another option → PostgreSQL's default, and the option.
+        rounding: bytes that whole huge pages may take beyond a server's need; 0 if none are reserved for it.
+        transparent: transparent huge pages of shared memory (None: setting of the host).
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    by_set: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    rounding: int = 0
+    transparent: bool | None = None
+
+
+@dataclass(frozen=True)
+class RequestedServers:
+    """Options of PostgreSQL servers, as the user gives them.
+
+    Attributes:
+        dsn: external server. None: pgherd starts servers.
+        set: values of ``--set``.
+        not_external: names of given options that apply only to servers that pgherd starts.
+        vcpus: like ``trace_io`` an option that pgherd ignores for an external server.
+    """
+
+    dsn: str | None
+    pg_bin: str | None
+    pg_version: str | None
+    set: tuple[str, ...]
+    settings_from: str | None
+    huge_pages: str | None
+    read_only: bool
+    data_checksums: bool | None
+    not_external: tuple[str, ...]
+    vcpus: float | None
+    trace_io: bool
 
 
 @dataclass(frozen=True)
@@ -87,35 +144,173 @@ class ServerSettings:
     messages: tuple[str, ...] = ()
 
 
-def choose_servers(request: DatabaseRequest, workspace: Workspace, *, writes: bool) -> ServerChoice:
-    """Return the servers of a request: pgherd's own, or the external one. ``writes`` is True if the load writes.
+@dataclass(frozen=True)
+class DatabaseSize:
+    """Size of one database in bytes.
+
+    ``pace`` is the mean duration (s) of a transaction of the user's scripts, if they were tried. ``messages`` are warnings.
+    """
+
+    bytes: int
+    pace: float | None = None
+    messages: tuple[str, ...] = ()
+
+
+def choose_servers(requested: RequestedServers, load: RequestedLoad, workspace: Workspace, *, writes: bool) -> ServerChoice:
+    """Return the servers that the options describe: pgherd's own, or the external one. ``writes`` is True if the load writes.
 
     Raises:
         UsageError: there is no such installation, two options set the same parameter, or the external server rejects the load.
         CapabilityError: this kernel has no huge pages, but a server would require them.
     """
-    external = None if request.dsn is None else find_external(request, read_only=not writes)
-    installation = installations.choose(workspace.node, request.pg_bin, request.pg_version)
+    external = None if requested.dsn is None else find_external(requested.dsn, requested.not_external, load, read_only=not writes)
+    installation = installations.choose(workspace.node, requested.pg_bin, requested.pg_version)
     if external is None:
-        messages = describe_checksums(request.data_checksums, installation.major)
+        messages = describe_checksums(requested.data_checksums, installation.major)
     else:
-        messages = describe_external(external, read_only=not writes, vcpus=request.vcpus, trace_io=request.trace_io)
+        messages = describe_external(external, read_only=not writes, vcpus=requested.vcpus, trace_io=requested.trace_io)
     return ServerChoice(
         installation=installation,
         usable=installations.reachable_copy(workspace.node, installation, workspace.account, str(workspace.cache)),
         external=external,
-        checksums=with_checksums(request.data_checksums),
-        requested=deploy_huge_pages.requested_settings(workspace.node, request),
-        settings_from=request.settings_from,
+        checksums=with_checksums(requested.data_checksums),
+        requested=requested_settings(workspace.node, requested),
+        settings_from=requested.settings_from,
         writes=writes,
         messages=tuple(messages),
     )
+
+
+def requested_settings(node: Node, requested: RequestedServers) -> RequestedSettings:
+    """Return the settings requested by --set, --huge-pages and --read-only.
+
+    Raises:
+        UsageError: two options set the same parameter, or one is invalid.
+        CapabilityError: this kernel has no huge pages, but a server would require them.
+    """
+    by_option = settings_of_options(requested.set, requested.huge_pages, requested.read_only)
+    return RequestedSettings(
+        settings=by_option,
+        by_set=configuration.parse_set(requested.set),
+        reasons=option_reasons(requested.huge_pages, requested.read_only),
+        rounding=rounding(node, by_option),
+        transparent=huge_pages.transparent_for(requested.huge_pages),
+    )
+
+
+def settings_of_options(assignments: tuple[str, ...], pages: str | None, read_only: bool) -> dict[str, str]:
+    """Return the settings requested by --set (``assignments``), --huge-pages (``pages``) and --read-only.
+
+    Raises:
+        UsageError: two options set the same parameter, or one is invalid.
+    """
+    by_name = configuration.parse_set(assignments)
+    if read_only:
+        by_name[READ_ONLY] = "on"
+    if pages is None:
+        return by_name
+    by_size = huge_pages.settings_for(pages)
+    for name in ("huge_pages", "huge_page_size"):
+        if name in by_name:
+            raise UsageError(f"--set {name}={by_name[name]} and --huge-pages {pages} set the same parameter; give only one of them")
+    return {**by_name, **by_size}
+
+
+def option_reasons(pages: str | None, read_only: bool) -> dict[str, tuple[str, str]]:
+    """Return the settings of --huge-pages (``pages``) and --read-only: name → PostgreSQL's default, and the option."""
+    by_option: dict[str, tuple[str, str]] = {}
+    if pages is not None:
+        by_option |= {name: (default, "--huge-pages") for name, default in (("huge_pages", "try"), ("huge_page_size", "0"))}
+    if read_only:
+        by_option[READ_ONLY] = ("off", "--read-only")
+    return by_option
+
+
+def rounding(node: Node, settings: Mapping[str, str]) -> int:
+    """Return the bytes that whole pages may take beyond a server's need; 0 if none are reserved for it."""
+    return huge_pages.page_size(node, settings) if huge_pages.requires_huge_pages(settings) else 0
+
+
+def explained(selected: ChosenSettings, by_option: Mapping[str, tuple[str, str]]) -> ChosenSettings:
+    """Return the choice with reasons for settings of options. ``by_option`` is the result of ``option_reasons``."""
+    rows = [
+        replace(row, default=by_option[row.name][0], why=f"asked for with {by_option[row.name][1]}") if row.name in by_option else row
+        for row in selected.rows
+    ]
+    return replace(selected, rows=tuple(rows))
 
 
 def require_own(external: ExternalDatabaseInfo | None, why: str) -> None:
     """Require that pgherd starts the servers. Raises UsageError with the reason ``why`` if there is an external server."""
     if external is not None:
         raise UsageError(f"--dsn {external.dsn} does not go with this: {why}")
+
+
+def database_size(workspace: Workspace, servers: ServerChoice, load: Load) -> DatabaseSize:
+    """Return the size of one database.
+
+    A database for the user's scripts is loaded here, and each script runs once on a copy of it. Errors in them are
+    therefore reported before the first trial.
+
+    Raises:
+        UsageError: the init script or a script fails, or PostgreSQL rejects a setting.
+    """
+    if servers.external is not None:
+        return DatabaseSize(servers.external.bytes)
+    estimate = find(load.workload).size_estimate(load.scale)
+    if estimate is not None and not load.user_scripts:
+        return DatabaseSize(estimate)
+    tried = tried_size(workspace, servers, load)
+    if tried is not None:
+        return tried
+    size = estimate or UNKNOWN_SIZE
+    return DatabaseSize(
+        size, messages=(f"Warning: the database is not loaded yet, so its size is unknown. {format_bytes(size)} is assumed.",)
+    )
+
+
+def tried_size(workspace: Workspace, servers: ServerChoice, load: Load) -> DatabaseSize | None:
+    """Create the database's template if it is missing, and try the scripts. Return the template's size.
+
+    A dry run creates nothing and tries nothing. It returns None if the template is missing.
+
+    Raises:
+        UsageError: the init script or a script fails, or PostgreSQL rejects a setting.
+    """
+    node, account, cache, database = workspace.node, workspace.account, str(workspace.cache), load.database()
+    for script in load.scripts:
+        user_scripts.require_readable(node, script)
+    contents = loaders(node, [database])
+    template = templates.find(node, servers.usable, contents, cache, servers.checksums)
+    if template is None and workspace.dry:
+        return None
+    sockets = str(Path(paths.socket_root(node, workspace.journal)) / "s")
+    node.make_dir(sockets, mode=0o700, user=account)
+    if template is None:
+        template = templates.ensure(
+            node, servers.usable, contents, account=account, cache_dir=cache, socket_dir=sockets, checksums=servers.checksums
+        )
+    size = sum(template.databases.values())
+    if workspace.dry:
+        return DatabaseSize(size)
+    directory, settings = str(workspace.directory), _settings_of_scripts(workspace, servers)
+    with clones.rehearsal(
+        node, template, servers.usable, account=account, directory=directory, socket_dir=sockets, settings=settings
+    ) as server:
+        user_scripts.dry_run(server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, read_only=load.assumed)
+        pace = user_scripts.pace(server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, read_only=load.assumed)
+    return DatabaseSize(size, pace)
+
+
+def _settings_of_scripts(workspace: Workspace, servers: ServerChoice) -> dict[str, str]:
+    """Return the settings of --set, because a script may need them: a search_path, a library, a custom variable.
+
+    Memory sizes are omitted, because they apply only to the measured servers. Raises UsageError if PostgreSQL rejects a setting.
+    """
+    settings = {name: value for name, value in servers.requested.by_set.items() if name not in (*PRIVATE, *_SIZES)}
+    if settings:
+        settings_validation.validate(workspace.node, servers.usable, settings, workspace.account, str(workspace.directory))
+    return settings
 
 
 def memory_needed(servers: ServerChoice, runtime: RuntimeName, database_bytes: int, clients: int, *, cached: bool = True) -> int:
@@ -152,7 +347,7 @@ def choose_settings(
         like=copied.settings,
         asked=dict(servers.requested.settings),
     )
-    choice = deploy_huge_pages.explained(choice, servers.requested.reasons)
+    choice = explained(choice, servers.requested.reasons)
     messages = [f"Left out of --settings-from: {dropped.name} ({dropped.why})." for dropped in copied.dropped]
     messages += [f"Warning: {warning}." for warning in (*copied.warnings, *choice.warnings)]
     settings_validation.validate(node, usable, choice.settings, account, directory)
@@ -163,50 +358,50 @@ def choose_settings(
     return ServerSettings(choice.settings, choice.rows, need, tuple(messages))
 
 
-def find_external(request: DatabaseRequest, *, read_only: bool) -> ExternalDatabaseInfo:
-    """Connect to the server of a request and return its properties. ``read_only``: the load does not write.
+def find_external(dsn: str, not_external: tuple[str, ...], load: RequestedLoad, *, read_only: bool) -> ExternalDatabaseInfo:
+    """Connect to the server at ``dsn`` and return its properties. ``read_only``: the load does not write.
+
+    ``not_external`` are the names of given options that do not apply to it.
 
     Raises:
         UsageError: an option does not apply to an external server, or the load cannot run on it.
     """
-    assert request.dsn is not None
-    name = external_server.normalize_dsn(request.dsn)
-    for option, reason in _REJECTED.items():
-        if getattr(request, option, None) not in (None, ()):
-            raise UsageError(f"--{option.replace('_', '-')} does not go with --dsn: {name} is external, and {reason}; leave one out")
-    if request.start_state != "warm":
+    name = external_server.normalize_dsn(dsn)
+    for option in not_external:
+        raise UsageError(f"--{option.replace('_', '-')} does not go with --dsn: {name} is external, and {ONLY_OWN[option]}; leave one out")
+    if load.start_state != "warm":
         raise UsageError(
-            f"--start-state {request.start_state} does not go with --dsn: pgherd neither restarts nor restores an external server; "
+            f"--start-state {load.start_state} does not go with --dsn: pgherd neither restarts nor restores an external server; "
             "leave --start-state out"
         )
-    if request.scheduler in ("batch", "batch-servers"):
+    if load.scheduler in ("batch", "batch-servers"):
         raise UsageError(
-            f"--scheduler {request.scheduler} does not go with --dsn: {name} is external, and its scheduling policy is configured where it "
+            f"--scheduler {load.scheduler} does not go with --dsn: {name} is external, and its scheduling policy is configured where it "
             "runs (systemd: CPUSchedulingPolicy=batch); use --scheduler batch-clients for pgbench alone"
         )
-    if "client_placement" in request.model_fields_set and request.client_placement == "inside":
+    if "client_placement" in load.given and load.client_placement == "inside":
         raise UsageError(
             "--client-placement inside does not go with --dsn: pgbench runs on this host, outside the server's container; "
             "leave --client-placement out"
         )
-    if not request.script and request.workload not in _PGBENCH:
+    if not load.scripts and load.workload not in _PGBENCH:
         raise UsageError(
-            f"--workload {request.workload} does not go with --dsn: it requires its tables, and pgherd creates none on an external server; "
+            f"--workload {load.workload} does not go with --dsn: it requires its tables, and pgherd creates none on an external server; "
             f"use {', '.join(_PGBENCH)}, or --script"
         )
-    if not read_only and not request.allow_writes:
-        load = "--script is assumed to write" if request.script else f"--workload {request.workload} writes"
+    if not read_only and not load.allow_writes:
+        writing = "--script is assumed to write" if load.scripts else f"--workload {load.workload} writes"
         raise UsageError(
-            f"--dsn {name} is read only by default, and {load}; use --workload select-only, or add --allow-writes if this database may "
+            f"--dsn {name} is read only by default, and {writing}; use --workload select-only, or add --allow-writes if this database may "
             "be changed"
         )
     server = external_server.read_database_info(name, writes=not read_only)
-    if server.pooler is not None and server.pooler.shared and request.protocol == "prepared":
+    if server.pooler is not None and server.pooler.shared and load.protocol == "prepared":
         raise UsageError(
             f"--protocol prepared does not go with --dsn {name}: {server.pooler.name} shares sessions between clients, where prepared "
             "statements stay behind; use --protocol simple or --protocol extended, or name the server itself"
         )
-    external_server.require_reachable(server, builtin=not request.script, writes=not read_only, scale=request.scale)
+    external_server.require_reachable(server, builtin=not load.scripts, writes=not read_only, scale=load.scale)
     return server
 
 

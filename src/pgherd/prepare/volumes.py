@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pgherd.host import file_systems, paths
 from pgherd.host.file_systems import require_empty
@@ -18,9 +18,8 @@ from pgherd.model.deployment import Role, Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
-from pgherd.prepare.workspace import Workspace
+from pgherd.prepare.prepared_study import VolumeContents, Workspace
 from pgherd.runner.deploy.volumes import TEMP_BYTES, check_directory, same_device, wal_bytes
-from pgherd.study.database_options import DatabaseRequest
 
 _NAME = re.compile(r"([a-z0-9][a-z0-9_-]{0,39})=(.+)", re.DOTALL)
 
@@ -60,27 +59,9 @@ EMPTY_CLUSTER = 64 * 2**20
 """Bytes of a data directory without databases: catalogs and the first WAL segments."""
 DISK_RESERVE = 512 * 2**20
 
-OPTIONS = {"data": "data_volume", "wal": "wal_volume", "temp": "temp_volume"}
-"""Role → option of the request that names its volume. ``tablespace_volume`` is separate, because it names several."""
 _LABELS = {"data": "servers' data", "wal": "servers' WAL", "temp": "servers' temporary files", "tablespace": "tables and indexes"}
 _SPARE = 1.2
 """Size of a separate file system as a multiple of the bytes that it stores."""
-
-
-@dataclass(frozen=True)
-class VolumeContents:
-    """Contents of one volume.
-
-    ``words`` describes them. ``bytes`` is their estimated size for all servers of one host together.
-    """
-
-    volume: Volume
-    words: str
-    bytes: int
-
-    def part(self, servers: int, of: int) -> VolumeContents:
-        """Return the contents of ``servers`` servers, if this volume has those of ``of`` servers."""
-        return replace(self, bytes=-(-self.bytes * servers // of))
 
 
 @dataclass(frozen=True)
@@ -118,8 +99,10 @@ class DiskSpace:
     volumes: ServerVolumes = ServerVolumes()
 
 
-def choose_volumes(request: DatabaseRequest) -> RequestedVolumes:
-    """Return the volumes of the request. Equal texts are one volume. The host is not read.
+def choose_volumes(
+    texts: Mapping[Role, str | None], tablespaces: tuple[str, ...] = (), allow_format: tuple[str, ...] = ()
+) -> RequestedVolumes:
+    """Return the volumes of the options: ``texts`` by role, and ``tablespaces``. Equal texts are one volume. The host is not read.
 
     Raises:
         UsageError: a text is no volume, two volumes have the same name, or --allow-format does not match the devices.
@@ -128,21 +111,17 @@ def choose_volumes(request: DatabaseRequest) -> RequestedVolumes:
 
     def volume(text: str, name: str, option: str) -> Volume:
         if text not in by_text:
-            parsed = parse_volume(text, name, f"--{option.replace('_', '-')}")
+            parsed = parse_volume(text, name, option)
             if any(parsed.name == other.name for other in by_text.values()):
-                raise UsageError(f"--{option.replace('_', '-')} {text}: two volumes are called '{parsed.name}'; give each a name, NAME=…")
+                raise UsageError(f"{option} {text}: two volumes are called '{parsed.name}'; give each a name, NAME=…")
             by_text[text] = parsed
         return by_text[text]
 
-    roles: dict[Role, Volume] = {}
-    for role, option in OPTIONS.items():
-        text = getattr(request, option)
-        if text is not None:
-            roles[role] = volume(text, f"on-{role}", option)  # type: ignore[index]
-    spaces = tuple(volume(text, f"space{number}", "tablespace_volume") for number, text in enumerate(request.tablespace_volume))
+    roles = {role: volume(text, f"on-{role}", f"--{role}-volume") for role, text in texts.items() if text is not None}
+    spaces = tuple(volume(text, f"space{number}", "--tablespace-volume") for number, text in enumerate(tablespaces))
     if len({entry.name for entry in spaces}) < len(spaces):
         raise UsageError("--tablespace-volume names a volume twice; name each once")
-    allowed = {os.path.normpath(path) for path in request.allow_format}
+    allowed = {os.path.normpath(path) for path in allow_format}
     devices = {str(entry.path) for entry in by_text.values() if entry.kind == "device"}
     for path in sorted(devices - allowed):
         raise UsageError(f"device:{path}: formatting the device erases it; add --allow-format {path} to permit this")

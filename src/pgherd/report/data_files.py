@@ -14,7 +14,7 @@ from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import Cell, finite
-from pgherd.study.registry import studies
+from pgherd.study.study import studies
 from pgherd.workloads.bundled_scripts import NOTICES
 
 

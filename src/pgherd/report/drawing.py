@@ -20,8 +20,8 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.text import clean
 from pgherd.report import chart_style
-from pgherd.study.emulation import EMULATION_REASON, FUNCTIONAL_TABLE
-from pgherd.study.registry import studies
+from pgherd.study.guests import EMULATION_REASON, FUNCTIONAL_TABLE
+from pgherd.study.study import studies
 
 TRIALS = "trials/*/trial.json"
 SAMPLES = "trials/*/samples/*.parquet"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.text import clean
-from pgherd.study.registry import labels, percent_columns
+from pgherd.study.study import labels, percent_columns
 
 Cell = Finding | str | int | float | None
 """One cell of an Analysis' table."""

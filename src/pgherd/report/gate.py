@@ -18,8 +18,8 @@ from pgherd.report.gate_metrics import MetricLimit, MetricPair, Run
 from pgherd.report.html_model import Table
 from pgherd.study.comparison import answers
 from pgherd.study.comparison.metrics import ComparedMetric
-from pgherd.study.emulation import EMULATION_REASON, FUNCTIONAL_TABLE
 from pgherd.study.findings import as_finding
+from pgherd.study.guests import EMULATION_REASON, FUNCTIONAL_TABLE
 
 ALL = "all points"
 """Label of the geometric mean of a metric's changes over all points."""

@@ -17,7 +17,7 @@ from pgherd.study.comparison import metrics, time_slices
 from pgherd.study.comparison.metrics import METRICS, ComparedMetric
 from pgherd.study.comparison.options import AA_SUFFIX
 from pgherd.study.comparison.time_slices import VARIANT
-from pgherd.study.registry import studies
+from pgherd.study.study import studies
 
 MAX_REGRESSION = 0.05
 

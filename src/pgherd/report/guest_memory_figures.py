@@ -26,7 +26,7 @@ from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailab
 from pgherd.report.formatting import point_text, share
 from pgherd.report.memory_figures import PANEL_TITLE, Series, phase_borders, time_axis, trial_name
 from pgherd.store.samples import read_samples
-from pgherd.study.guest_memory import KSM_NOTE, uses_ksm
+from pgherd.study.guests import KSM_NOTE, uses_ksm
 
 _GUEST, _CONTAINER, _SERVER = "guest:", "container:", "server:"
 _MIN_SWAP = 2**20

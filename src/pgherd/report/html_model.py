@@ -18,7 +18,7 @@ from pgherd.model.units import format_bytes, format_seconds
 from pgherd.report import formatting
 from pgherd.report.data_files import Row, columns
 from pgherd.report.formatting import MISSING, Cell, finite, half_width, interval, number
-from pgherd.study.registry import table_view
+from pgherd.study.study import table_view
 
 DERIVED = ("figures", "tables", "report.html", "report.json")
 """Files of the report in the run directory. All others belong to the run."""

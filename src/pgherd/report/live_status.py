@@ -28,7 +28,7 @@ from pgherd.model.run import RunRecord
 from pgherd.report.formatting import trial_throughput
 from pgherd.store.live_state import LivePhase, LiveState, LiveTrial, TailReader, output_dir, read_live, spool_file
 from pgherd.store.run_directory import RunDirectory
-from pgherd.study.emulation import is_emulated
+from pgherd.study.guests import is_emulated
 
 State = Literal["running", "finished", "interrupted", "failed", "killed"]
 

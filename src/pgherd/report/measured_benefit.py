@@ -10,7 +10,7 @@ from pgherd.model.errors import RunDirectoryError
 from pgherd.model.host_facts import MeasuredBenefit
 from pgherd.model.run import RunRecord
 from pgherd.store.run_directory import RunDirectory
-from pgherd.study.registry import studies, study_of
+from pgherd.study.study import studies, study_of
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
     "separate-wal-device": ("volumes", "roles"),

@@ -16,8 +16,7 @@ from pgherd.node import files
 from pgherd.report import formatting, html_model, run_differences, write_report
 from pgherd.report.formatting import MISSING, Cell, finite
 from pgherd.report.html_model import CellText, Table
-from pgherd.study.registry import studies
-from pgherd.study.study import SideBySide
+from pgherd.study.study import SideBySide, studies
 
 Run = tuple[str, RunRecord, Sequence[TrialResult]]
 

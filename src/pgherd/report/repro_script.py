@@ -33,7 +33,7 @@ from pgherd.postgres.templates import LOADING
 from pgherd.report import repro_parts, repro_tools
 from pgherd.report.repro_parts import comment, join, quote, say
 from pgherd.runtimes.runtime import CpuAssignment
-from pgherd.study.registry import studies
+from pgherd.study.study import studies
 from pgherd.workloads import bundled_scripts
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
 from pgherd.workloads.user_script import load_arguments as psql_arguments

@@ -20,8 +20,7 @@ from pgherd.report import formatting
 from pgherd.report.data_files import Row, columns, leading, notices
 from pgherd.report.formatting import MISSING, Cell, compact, finite, half_width, number
 from pgherd.study.comparison.answers import UNBOUNDED, as_change
-from pgherd.study.registry import table_view
-from pgherd.study.study import Column, Form
+from pgherd.study.study import Column, Form, table_view
 
 WIDTH = 100
 """Maximum width of a table in columns of text."""

@@ -21,7 +21,7 @@ from pgherd.node.files import UnsafeFileError
 from pgherd.report import data_files, formatting, html_model
 from pgherd.report.data_files import leading, notices
 from pgherd.store.run_directory import RunDirectory
-from pgherd.study.registry import table_view
+from pgherd.study.study import table_view
 
 if TYPE_CHECKING:
     from pgherd.report.drawing import RenderedFigure

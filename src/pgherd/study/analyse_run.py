@@ -11,11 +11,10 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import SCHEMA, RunRecord
 from pgherd.model.study import RunnableStudy
 from pgherd.study.device_io import with_device_io
-from pgherd.study.emulation import FUNCTIONAL_TABLE, with_emulation
 from pgherd.study.grade import rerun_hints
-from pgherd.study.guest_memory import with_guest_memory
-from pgherd.study.registry import study_of
+from pgherd.study.guests import FUNCTIONAL_TABLE, with_emulation, with_guest_memory
 from pgherd.study.repeats import join_continuations
+from pgherd.study.study import study_of
 
 
 def conclude(

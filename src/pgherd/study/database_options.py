@@ -23,10 +23,9 @@ from pgherd.model.deployment import (
 )
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.trial import State
-from pgherd.model.units import format_seconds
-from pgherd.study.complete_options import StudyOptions
-from pgherd.study.measurement_options import RepeatsRequest
+from pgherd.model.units import Duration, Size, format_seconds
 from pgherd.study.option import CLUSTER, LIMITS, MEASUREMENT, POSTGRESQL, STORAGE, VM, WORKLOAD, option
+from pgherd.study.shared_options import RepeatsRequest, StudyOptions
 
 READ_ONLY = "default_transaction_read_only"
 """PostgreSQL setting that rejects writes. It is on if the user gives --read-only for the scripts."""
@@ -84,9 +83,9 @@ class DatabaseRequest(RepeatsRequest):
     zipf: float | None = option(None, "random-block: Zipf exponent.", WORKLOAD, metavar="N", computed="uniform")
     update_percent: int | None = option(None, "random-block: percentage of updates.", WORKLOAD, metavar="N", computed="25", ge=0, le=100)
 
-    duration: str | None = option("9s", "Measured time of each trial.", MEASUREMENT, metavar="TIME", web=True, filled="5s")
-    warmup: str | None = option("1s", "Warm-up before it, not counted.", MEASUREMENT, metavar="TIME", web=True)
-    time_budget: str | None = option(
+    duration: Duration | None = option(Duration("9s"), "Measured time of each trial.", MEASUREMENT, metavar="TIME", web=True, filled="5s")
+    warmup: Duration | None = option(Duration("1s"), "Warm-up before it, not counted.", MEASUREMENT, metavar="TIME", web=True)
+    time_budget: Duration | None = option(
         None, "Total time for all trials, including reruns.", MEASUREMENT, metavar="TIME", computed=BUDGET_TEXT, web=True, filled="3m"
     )
     start_state: State = option("warm", "Servers at a trial's start: fresh, restarted or warm.", MEASUREMENT, metavar="STATE")
@@ -110,7 +109,7 @@ class DatabaseRequest(RepeatsRequest):
     allow_writes: bool = option(False, "Allow transactions that write to --dsn.", POSTGRESQL)
 
     vcpus: float | None = option(None, "CPU cores per database.", LIMITS, metavar="N", web=True, gt=0)
-    memory: str | None = option(None, "Memory limit per database.", LIMITS, metavar="SIZE", computed="equal share", web=True)
+    memory: Size | None = option(None, "Memory limit per database.", LIMITS, metavar="SIZE", computed="equal share", web=True)
     runtime: Literal["process", "cgroup", "vm"] | None = option(
         None, "Isolation: process, cgroup or vm.", LIMITS, metavar="NAME", computed="best available"
     )
@@ -119,7 +118,7 @@ class DatabaseRequest(RepeatsRequest):
     )
     scheduler: Scheduler = option("normal", "CPU scheduling: normal, batch (SCHED_BATCH), or batch for one side.", LIMITS, metavar="POLICY")
     host_cores: float | None = option(None, "Cores this run may use.", LIMITS, metavar="N", computed="all", web=True, gt=0)
-    host_memory: str | None = option(None, "Memory this run may use.", LIMITS, metavar="SIZE", computed=FREE_MEMORY_TEXT, web=True)
+    host_memory: Size | None = option(None, "Memory this run may use.", LIMITS, metavar="SIZE", computed=FREE_MEMORY_TEXT, web=True)
 
     data_volume: str | None = option(None, "Volume for data: DIR, loop:SIZE[@DIR] or device:/dev/X.", STORAGE, metavar="VOLUME")
     wal_volume: str | None = option(None, "Volume for WAL.", STORAGE, metavar="VOLUME")
@@ -134,14 +133,14 @@ class DatabaseRequest(RepeatsRequest):
     vm_memory_policy: GuestMemoryPolicy | None = option(
         None, "static, virtio-balloon or free-page-reporting.", VM, metavar="POLICY", computed="static"
     )
-    vm_memory_min: str | None = option(None, "Memory a guest always keeps.", VM, metavar="SIZE", computed="a quarter")
+    vm_memory_min: Size | None = option(None, "Memory a guest always keeps.", VM, metavar="SIZE", computed="a quarter")
     vm_memory_shares: tuple[str, ...] = option(
         (), "Weight of a guest when memory is divided (repeatable).", VM, metavar="NAME=N", repeated=True
     )
     vm_idle_tax: float | None = option(
         None, "Fraction of idle guest memory that may be reclaimed.", VM, metavar="X", computed="0.75", ge=0, lt=1
     )
-    vm_huge_pages: str | None = option(None, "Back guest memory with huge pages (2MB, 1GB).", VM, metavar="SIZE")
+    vm_huge_pages: Size | None = option(None, "Back guest memory with huge pages (2MB, 1GB).", VM, metavar="SIZE")
     vm_pin_vcpus: bool = option(False, "Pin each vCPU to its own host CPU.", VM)
     vm_ksm: bool = option(False, "Merge identical pages of guests (KSM).", VM)
 

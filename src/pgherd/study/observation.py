@@ -12,7 +12,7 @@ from pgherd.analysis.stability import jain, min_max
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study.database_options import DatabaseOptions
-from pgherd.study.emulation import EMULATED_METRIC
+from pgherd.study.guests import EMULATED_METRIC
 from pgherd.study.kernel_io import KERNEL_IO_PART, STACKED, kernel_io
 
 IOWAIT_SHARE = 0.10

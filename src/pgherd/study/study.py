@@ -1,17 +1,22 @@
-"""Definition of a study: everything that the general parts of pgherd need from it.
+"""Studies: what the general parts of pgherd need from each, and how they are found.
 
 A study is a package with the modules ``study`` (this object), ``options``, ``propose`` and ``analyse`` (pure) and ``prepare`` (completes a
 request for this host). ``figures`` and ``probe`` are optional. A short ``propose`` is part of ``options``, and a short ``probe`` of
 ``prepare``. Modules are imported when they are needed, so listing all studies is fast.
+``studies`` finds the object ``STUDY`` in the module ``study`` of each package below ``pgherd.studies``.
 """
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
+
+from pgherd.model.errors import UsageError
 
 if TYPE_CHECKING:
     from pgherd.model.analysis import Analysis, Proposal
@@ -83,7 +88,7 @@ class Study:
         analyse_module: module of ``analyse()`` in the package, or a full name.
         probe_module: module of ``measure()`` in the package, which measures a deployment without a load.
         hosts: use of a cluster's hosts.
-        each_host: every host of a cluster completes the request locally. ``prepare.registry.over_hosts`` combines the results.
+        each_host: every host of a cluster completes the request locally. ``prepare.merge.over_hosts`` combines the results.
         default_metric: metric that ``gate`` and comparisons use.
         needs_direct_io: the host must not cache guest disks, because the study measures guest memory.
         lead: tables to show below the answer, by preference. Empty: the table with the study's name.
@@ -154,3 +159,39 @@ class Study:
         """Return the analysis of the results. Imports the scientific libraries."""
         analysis: Analysis = self.module(self.analyse_module).analyse(options, results)
         return analysis
+
+
+@cache
+def studies() -> dict[str, Study]:
+    """Return the studies by name, in the order of the help text. Imports only the small module ``study`` of each package."""
+    package = importlib.import_module("pgherd.studies")
+    registered = (
+        importlib.import_module(f"pgherd.studies.{module.name}.study").STUDY
+        for module in pkgutil.iter_modules(package.__path__)
+        if module.ispkg
+    )
+    return {study.name: study for study in sorted(registered, key=lambda study: (study.rank, study.name))}
+
+
+def study_of(name: str) -> Study:
+    """Return the study of this name. Raises UsageError if there is none."""
+    if name not in studies():
+        raise UsageError(f"there is no study '{name}'; there are {', '.join(sorted(studies()))}")
+    return studies()[name]
+
+
+@cache
+def labels() -> dict[str, str]:
+    """Return the labels of columns and findings of all studies, by name."""
+    return {name: text for study in studies().values() for name, text in study.labels.items()}
+
+
+@cache
+def percent_columns() -> frozenset[str]:
+    """Return the columns of all studies that hold shares."""
+    return frozenset().union(*(study.percent for study in studies().values()))
+
+
+def table_view(name: str) -> TableView:
+    """Return the view of the table of this name."""
+    return next((study.tables[name] for study in studies().values() if name in study.tables), TableView())

@@ -264,3 +264,24 @@ def _failure(result: TrialResult) -> str:
     if result.error is not None:
         return "it did not finish"
     return "failed " + ", ".join(v.name for v in result.checks if v.taints)
+
+
+def propose_once(planned: Sequence[Trial], results: Sequence[TrialResult], budget_s: float | None, complete: str) -> Proposal:
+    """Return the trials of a study of sizes without a result, or the reason to stop: ``complete`` after the last one.
+
+    Sizes do not vary between trials, so there are no repeats and no reruns, and failed trials are not repeated. The time of a trial is
+    that of loading and reading data, which is not known before it.
+
+    With a time budget the first trial always runs. Another one runs if the longest so far would fit into the rest.
+    """
+    finished = {result.trial.key() for result in results}
+    remaining = tuple(trial for trial in planned if trial.key() not in finished)
+    if not remaining:
+        return Proposal(stop=complete, max_trials=len(planned))
+    if budget_s is None:
+        return Proposal(trials=remaining, max_trials=len(planned))
+    times = [max(result.ended - result.started, 0.0) for result in results]
+    if times and sum(times) + max(times) > budget_s:
+        stop = f"the budget of {budget_s:g} s is used up; {len(results)} of {len(planned)} planned trials were run"
+        return Proposal(stop=stop, max_trials=len(planned))
+    return Proposal(trials=remaining[:1], max_trials=len(planned))

@@ -14,8 +14,7 @@ from typing import Literal
 from pgherd.model.errors import UsageError
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.study.option import Declared, declared
-from pgherd.study.registry import studies
-from pgherd.study.study import Study
+from pgherd.study.study import Study, studies
 
 LONGEST_SECONDS = 1800.0
 """Longest time under load of a study that the page starts. Longer studies require the command line."""

@@ -15,9 +15,7 @@ from pgherd.model.deployment import Server
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres.huge_pages import HugePageNeed
-from pgherd.postgres.settings import ChosenSettings, SettingRow
 from pgherd.runner.deploy import huge_pages
-from pgherd.study.database_options import DatabaseRequest
 
 SMALL, LARGE = 2 * 2**20, 2**30
 MB = 2**20
@@ -146,25 +144,6 @@ def test_what_cannot_be_read_is_not_seen(fleet_pages):
     assert fleet_pages.readings() == {}
 
 
-def test_the_option_becomes_settings():
-    assert huge_pages.asked_settings(DatabaseRequest(huge_pages="2MB", set=("jit=off",))) == {
-        "jit": "off",
-        "huge_pages": "on",
-        "huge_page_size": "2048kB",
-    }
-    assert huge_pages.asked_settings(DatabaseRequest(set=("huge_pages=try",))) == {"huge_pages": "try"}
-    with pytest.raises(UsageError, match="set the same parameter; give only one"):
-        huge_pages.asked_settings(DatabaseRequest(huge_pages="2MB", set=("huge_pages=try",)))
-
-
-def test_the_report_says_which_option_a_setting_comes_from():
-    choice = ChosenSettings(
-        {"huge_pages": "on"}, (SettingRow("huge_pages", "on", "", "asked for with --set"), SettingRow("jit", "off", "on", "x")), True
-    )
-    told = huge_pages.explained(choice, huge_pages.option_reasons(DatabaseRequest(huge_pages="2MB"))).rows
-    assert told[0] == SettingRow("huge_pages", "on", "try", "asked for with --huge-pages") and told[1].why == "x"
-
-
 @pytest.mark.parametrize(("memory", "fits"), [(None, True), (264 * MB, True), (263 * MB, False)])
 def test_a_container_must_hold_the_pages_and_the_rest(memory, fits):
     need = HugePageNeed(SMALL, 100)
@@ -173,11 +152,6 @@ def test_a_container_must_hold_the_pages_and_the_rest(memory, fits):
     else:
         with pytest.raises(UsageError, match=r"100 huge pages of 2MB \(200 MB\) and at least 64 MB of other memory, but .* 263 MB"):
             huge_pages.require_room(need, memory)
-
-
-def test_whole_pages_take_more_than_is_needed(node):
-    assert huge_pages.rounding(node, ON) == SMALL and huge_pages.rounding(node, {**ON, "huge_page_size": "1GB"}) == LARGE
-    assert huge_pages.rounding(node, {}) == 0
 
 
 def test_pages_are_tried_out_one_size_after_the_other(node, own_directories):

@@ -2,13 +2,14 @@ import re
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, settings_validation
-from pgherd.prepare import registry
+from pgherd.prepare import prepared_study
 from pgherd.prepare.prepared_study import with_inputs
 from pgherd.studies.compare import prepare as prepare_compare_module
 from pgherd.studies.compare.options import CompareRequest
@@ -165,9 +166,9 @@ def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
 
 
 def test_devices_that_any_arm_formats_are_typed_by_the_user(monkeypatch):
-    complete = registry.prepare
+    complete = prepared_study.prepare
     devices = iter([("/dev/sdy",), ("/dev/sdz", "/dev/sdy")])
-    monkeypatch.setattr(registry, "prepare", lambda *inputs, **extra: replace(complete(*inputs, **extra), typed=next(devices)))
+    monkeypatch.setattr(prepared_study, "prepare", lambda *inputs, **extra: replace(complete(*inputs, **extra), typed=next(devices)))
     assert prepared(variant=("x:jit=off",)).typed == ("/dev/sdy", "/dev/sdz")
 
 
@@ -225,7 +226,7 @@ def test_at_a_given_rate_latency_decides():
             "no such metric; use one of throughput, nopm",
         ),
         ({"variant": ("x:jit=off",), "metric": "p95@databases=1"}, UsageError, "no such metric; use one of throughput"),
-        ({"variant": ("x:jit=off",), "duration": "long"}, UsageError, "'long' is not a duration"),
+        ({"variant": ("x:jit=off",), "duration": "long"}, ValidationError, "'long' is not a duration"),
         ({"scenarios": [{"name": "a", "study": "database-size"}]}, UsageError, "only one scenario is given, 'a'"),
         ({"scenarios": [{"name": "a", "study": "database-size"}] * 2}, UsageError, "the name a is used twice"),
         (

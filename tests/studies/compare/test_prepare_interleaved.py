@@ -6,7 +6,7 @@ from pgherd.model.deployment import Volume
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import settings_validation
-from pgherd.prepare import registry
+from pgherd.prepare import prepared_study
 from pgherd.studies.compare import prepare_interleaved
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityRequest
@@ -18,7 +18,7 @@ def _without_validation(own_directories, monkeypatch):
 
 
 def completed(**requested):
-    return registry.prepare(LocalNode(), "density", DensityRequest(databases=(1,), host_memory="2GB", **requested), dry=True)
+    return prepared_study.prepare(LocalNode(), "density", DensityRequest(databases=(1,), host_memory="2GB", **requested), dry=True)
 
 
 def chosen(made, metric=None, **requested):

@@ -14,8 +14,8 @@ from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
-from pgherd.prepare import containers, databases, guests, servers, volumes
-from pgherd.prepare.scenarios import read_scenario
+from pgherd.prepare import databases, guests, hosts, servers, volumes
+from pgherd.prepare.requests import read_scenario
 from pgherd.runtimes.vm.hypervisor import OVERHEAD
 from pgherd.studies.consolidation import prepare as module
 from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationRequest
@@ -61,7 +61,7 @@ def groups():
 @pytest.fixture
 def no_swap_looked_for(monkeypatch):
     """What can be had of swap is the host module's matter."""
-    monkeypatch.setattr(containers.host_swap, "check", lambda node, swap: None)
+    monkeypatch.setattr(hosts.host_swap, "check", lambda node, swap: None)
 
 
 def test_a_plain_request_is_e4_in_small():
@@ -184,7 +184,7 @@ class TestWithControlGroups:
         def refuse(node, swap):
             raise CapabilityError("no module zram")
 
-        monkeypatch.setattr(containers.host_swap, "check", refuse)
+        monkeypatch.setattr(hosts.host_swap, "check", refuse)
         prepared_study = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert prepared_study.environment.swap == Swap(kind="none")
         assert any("no module zram" in choice for choice in prepared_study.defaults_chosen)
@@ -353,7 +353,7 @@ def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
     with pytest.raises(UsageError, match="--host-cores 8 is more than this host has"):
         prepare(LocalNode(), ConsolidationRequest(preset="E4"), dry=True)
     own = module._with_preset(ConsolidationRequest(preset="E5", host_cores=2, scale=1))
-    assert (own.host_cores, own.scale, own.memory, own.vcpus) == (2, 1, "4GB", 3)
+    assert (own.host_cores, own.scale, str(own.memory), own.vcpus) == (2, 1, "4GB", 3)
     assert own.overcommit == (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55)
 
 

@@ -2,6 +2,7 @@ import re
 import shutil
 
 import pytest
+from pydantic import ValidationError
 
 from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import Host
@@ -105,8 +106,8 @@ def test_guests_leave_room_for_their_hypervisors(monkeypatch):
         ({"pg_bin": "/nonexistent"}, UsageError, "/nonexistent"),
         ({"pg_version": "9"}, UsageError, "not supported"),
         ({"init_script": "x.sql"}, UsageError, "--init-script fills a database for --script"),
-        ({"memory": "much"}, UsageError, "'much' is not a memory size"),
-        ({"duration": "long"}, UsageError, "'long' is not a duration"),
+        ({"memory": "much"}, ValidationError, "'much' is not a memory size"),
+        ({"duration": "long"}, ValidationError, "'long' is not a duration"),
         ({"soak": "30s"}, UsageError, "--soak 30s is too short: .* at least 5 windows of 1 min; give at least 5 min"),
         ({"soak": "299s"}, UsageError, "--soak 299s is too short"),
         ({"threshold": ("x=1",)}, UsageError, "no threshold 'x'"),

@@ -4,6 +4,7 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
+from pgherd.prepare.requests import request
 from pgherd.studies.exec.options import ExecRequest, ExtractedValue
 from pgherd.studies.exec.prepare import prepare
 
@@ -67,7 +68,7 @@ def test_everything_that_can_be_said():
         (("sleep",), {"warmup": "1s"}, "--warmup needs --duration"),
         (("sleep",), {"duration": "3s", "timeout": "9s"}, "give only one of them"),
         (("sleep",), {"duration": "0"}, "a time above zero"),
-        (("sleep",), {"duration": "soon"}, "not a duration"),
+        (("sleep",), {"duration": "soon"}, "'duration': 'soon' is not a duration"),
         (("sleep",), {"host_cores": 10000}, "more than this host has"),
         (("sleep",), {"threshold": ("x=1",)}, "no threshold 'x'"),
         (("sleep",), {"run_as": "root"}, "use --as-root"),
@@ -76,7 +77,7 @@ def test_everything_that_can_be_said():
 )
 def test_what_is_wrong_is_said(command, requested, message):
     with pytest.raises(UsageError, match=message):
-        prepare(LocalNode(), ExecRequest(**{"command": command, "cwd": "/", **requested}), True)
+        prepare(LocalNode(), request("exec", {"command": command, "cwd": "/", **requested}), True)
 
 
 def test_a_program_is_looked_for_from_its_directory(tmp_path):

@@ -4,7 +4,7 @@ from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.hugepages.options import HugepagesOptions, HugepagesRequest, propose
 from pgherd.studies.hugepages.study import STUDY
 from pgherd.study.comparison.propose import propose as compare_propose
-from pgherd.study.registry import study_of
+from pgherd.study.study import study_of
 
 MB = 2**20
 

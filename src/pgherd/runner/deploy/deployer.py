@@ -50,7 +50,7 @@ from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle, Runtime
 from pgherd.runtimes.vm.agent_client import GuestError
 from pgherd.runtimes.vm.runtime import DEFAULT_BOOT, BootOptions
-from pgherd.study.registry import studies
+from pgherd.study.study import studies
 from pgherd.workloads.user_script import stage
 
 

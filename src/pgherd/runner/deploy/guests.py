@@ -33,7 +33,7 @@ from pgherd.runtimes.vm.boot_images import BootImages
 from pgherd.runtimes.vm.qemu import Disk
 from pgherd.runtimes.vm.runtime import DEFAULT_BOOT, BootOptions, VmRuntime
 from pgherd.runtimes.vm.virtual_machine import VirtualMachine
-from pgherd.study.emulation import EMULATED_METRIC
+from pgherd.study.guests import EMULATED_METRIC
 
 MOUNT = "/srv/pgherd"
 """Mount point in a guest of the disk with its server's data. Further servers get a number as suffix."""

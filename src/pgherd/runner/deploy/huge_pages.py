@@ -6,7 +6,6 @@ Servers of every study pass here. Servers whose settings leave huge pages alone 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from pgherd.host import huge_pages as host_pages
 from pgherd.host import paths
@@ -17,13 +16,11 @@ from pgherd.model.deployment import Server
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
-from pgherd.postgres import configuration, huge_pages
+from pgherd.postgres import huge_pages
 from pgherd.postgres.huge_pages import HugePageNeed
 from pgherd.postgres.instance import Instance
-from pgherd.postgres.settings import ChosenSettings
 from pgherd.runner.deploy.transition_plan import ServerKey
-from pgherd.study.database_options import READ_ONLY, DatabaseRequest
-from pgherd.study.registry import study_of
+from pgherd.study.study import study_of
 
 MIN_UNRESERVED_BYTES = 64 * 2**20
 """Minimum bytes of a container in addition to its huge pages: processes, connections, files of WAL buffers."""
@@ -33,85 +30,6 @@ def concerns(server: Server) -> bool:
     """Return whether the settings or the trial determine a server's page size."""
     on_or_off = huge_pages.requires_huge_pages(server.settings) or huge_pages.refuses_huge_pages(server.settings)
     return on_or_off or server.transparent_huge_pages is not None
-
-
-@dataclass(frozen=True)
-class RequestedSettings:
-    """Settings that options request.
-
-    Attributes:
-        settings: all of them, of which ``by_set`` are those of --set.
-        reasons: setting of another option → PostgreSQL's default, and the option.
-        rounding: bytes that whole huge pages may take beyond a server's need; 0 if none are reserved for it.
-        transparent: transparent huge pages of shared memory (None: setting of the host).
-    """
-
-    settings: Mapping[str, str] = field(default_factory=dict)
-    by_set: Mapping[str, str] = field(default_factory=dict)
-    reasons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    rounding: int = 0
-    transparent: bool | None = None
-
-
-def requested_settings(node: Node, request: DatabaseRequest) -> RequestedSettings:
-    """Return the settings requested by --set, --huge-pages and --read-only.
-
-    Raises:
-        UsageError: two options set the same parameter, or one is invalid.
-        CapabilityError: this kernel has no huge pages, but a server would require them.
-    """
-    settings = asked_settings(request)
-    return RequestedSettings(
-        settings=settings,
-        by_set=configuration.parse_set(request.set),
-        reasons=option_reasons(request),
-        rounding=rounding(node, settings),
-        transparent=huge_pages.transparent_for(request.huge_pages),
-    )
-
-
-def asked_settings(request: DatabaseRequest) -> dict[str, str]:
-    """Return the settings requested by --set, --huge-pages and --read-only.
-
-    Raises:
-        UsageError: two options set the same parameter, or one is invalid.
-    """
-    by_name = configuration.parse_set(request.set)
-    if request.read_only:
-        by_name[READ_ONLY] = "on"
-    if request.huge_pages is None:
-        return by_name
-    by_size = huge_pages.settings_for(request.huge_pages)
-    for name in ("huge_pages", "huge_page_size"):
-        if name in by_name:
-            raise UsageError(
-                f"--set {name}={by_name[name]} and --huge-pages {request.huge_pages} set the same parameter; give only one of them"
-            )
-    return {**by_name, **by_size}
-
-
-def option_reasons(request: DatabaseRequest) -> dict[str, tuple[str, str]]:
-    """Return the settings of --huge-pages and --read-only: name → PostgreSQL's default, and the option."""
-    by_option: dict[str, tuple[str, str]] = {}
-    if request.huge_pages is not None:
-        by_option |= {name: (default, "--huge-pages") for name, default in (("huge_pages", "try"), ("huge_page_size", "0"))}
-    if request.read_only:
-        by_option[READ_ONLY] = ("off", "--read-only")
-    return by_option
-
-
-def explained(selected: ChosenSettings, by_option: Mapping[str, tuple[str, str]]) -> ChosenSettings:
-    """Return the choice with reasons for what options have set. ``by_option`` is the result of ``option_reasons``."""
-    rows = [
-        replace(row, default=by_option[row.name][0], why=f"asked for with {by_option[row.name][1]}") if row.name in by_option else row
-        for row in selected.rows
-    ]
-    return replace(selected, rows=tuple(rows))
-
-
-def rounding(node: Node, settings: Mapping[str, str]) -> int:
-    """Return the bytes that whole pages may take beyond a server's need; 0 if none are reserved for it."""
-    return huge_pages.page_size(node, settings) if huge_pages.requires_huge_pages(settings) else 0
 
 
 def require_room(need: HugePageNeed, memory: int | None) -> None:

@@ -18,7 +18,7 @@ from pgherd.runner import trial_checks
 from pgherd.runner.deploy.targets import TargetResolver
 from pgherd.runner.execute import phases
 from pgherd.runner.progress import RunObserver
-from pgherd.study import emulation
+from pgherd.study.guests import discount_checks
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class LocalBackend:
                     assert handle.node is not None
                     handle.node.remove_tree(str(scratch))
         results, kills = completed(deployer, trial, results)
-        checks = emulation.discount_checks(trial_checks.judge(trial, results, deployer.facts, thresholds, jump), results)
+        checks = discount_checks(trial_checks.judge(trial, results, deployer.facts, thresholds, jump), results)
         return TrialOutcome(results, checks + trial_checks.judge_memory(trial, results, kills, thresholds), kills)
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pgherd.model.trial import State
+from pgherd.model.units import Duration
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.request import BlocksRequest, ScenarioVariant
 from pgherd.study.option import option, redefined
@@ -25,6 +26,6 @@ class CompareRequest(BlocksRequest):
     interleave: Literal["slices", "trials"] | None = option(
         None, "Alternate variants in time slices of a trial, or by trials.", metavar="HOW", computed="slices where valid"
     )
-    duration: str | None = redefined(BlocksRequest, "duration", None, computed="2.5s per slice, 5s per trial")
-    warmup: str | None = redefined(BlocksRequest, "warmup", None, computed="0.3s or 0.5s")
+    duration: Duration | None = redefined(BlocksRequest, "duration", None, computed="2.5s per slice, 5s per trial")
+    warmup: Duration | None = redefined(BlocksRequest, "warmup", None, computed="0.3s or 0.5s")
     start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="warm with slices; restarted or fresh with trials")

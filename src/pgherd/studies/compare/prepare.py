@@ -20,18 +20,15 @@ from pgherd.model.errors import UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import State
-from pgherd.model.units import format_seconds, parse_seconds
+from pgherd.model.units import format_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import huge_pages
-from pgherd.prepare import merge, registry, servers
+from pgherd.prepare import merge, prepared_study, servers
 from pgherd.prepare.prepared_study import PreparedStudy, most_pages, thresholds
-from pgherd.prepare.scenarios import read_scenario
-from pgherd.prepare.variants import FIXED, apply, parse_variant, require_different
-from pgherd.runner.deploy import huge_pages as deploy_huge_pages
+from pgherd.prepare.requests import FIXED, apply, parse_variant, read_scenario, require_different
 from pgherd.studies.compare import prepare_interleaved
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityRequest
-from pgherd.study.cluster_options import CLUSTER_FIELDS
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.metrics import METRICS
 from pgherd.study.comparison.options import CompareOptions, Variant
@@ -39,7 +36,8 @@ from pgherd.study.comparison.propose import alpha
 from pgherd.study.comparison.request import BlocksRequest, ScenarioVariant
 from pgherd.study.comparison.tables import difference_rows
 from pgherd.study.database_options import DatabaseRequest
-from pgherd.study.registry import study_of
+from pgherd.study.shared_options import CLUSTER_FIELDS
+from pgherd.study.study import study_of
 
 BASE = "base"
 """Name of the unchanged request. A single variant is compared with it."""
@@ -57,16 +55,15 @@ _NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "start_sta
 
 
 def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
-    """Complete a comparison for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a comparison for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     metric, limits = _metric(request), thresholds(request.threshold)
-    time_budget = parse_seconds(request.time_budget) if request.time_budget else None
     facts = gather(node)
     seed = request.seed if request.seed is not None else random.randrange(2**31)
     study, requests = _requests(request, facts, seed)
     by_variant: dict[str, PreparedStudy] = {}
     for name, variant_request in requests.items():
         try:
-            by_variant[name] = registry.prepare(node, study, variant_request, dry=dry)
+            by_variant[name] = prepared_study.prepare(node, study, variant_request, dry=dry)
         except UsageError as error:
             raise UsageError(f"{_variant_kind(request)} '{name}': {error}") from None
     environment = merge.environment({name: prepared.environment for name, prepared in by_variant.items()})
@@ -89,7 +86,7 @@ def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
         max_blocks=1,
         precision=request.precision,
         equivalence_margin=request.equivalence_margin,
-        time_budget=time_budget or TIME_BUDGET_S * (len(options) + 1) / 3,
+        time_budget=TIME_BUDGET_S * (len(options) + 1) / 3 if request.time_budget is None else request.time_budget,
         compare_findings=bool(request.scenarios),
         interleave="slices" if plan.in_slices else "trials",
         defaults=servers.differing_defaults(node, by_variant),
@@ -149,7 +146,7 @@ def _without_huge_pages(requests: dict[str, Model]) -> dict[str, Model]:
     Otherwise PostgreSQL would use pages that are reserved for the other variant.
     """
     settings = {
-        name: deploy_huge_pages.asked_settings(variant_request)
+        name: servers.settings_of_options(variant_request.set, variant_request.huge_pages, variant_request.read_only)
         for name, variant_request in requests.items()
         if isinstance(variant_request, DensityRequest)
     }
@@ -247,8 +244,8 @@ def _measured_once(request: CompareRequest, options: Model, state: State, in_sli
         changes["start_state"] = state
     if request.variant:
         length, ramp = (prepare_interleaved.MEASURED_S, prepare_interleaved.WARMUP_S) if in_slices else (TRIAL_S[state], WARMUP_S)
-        changes["duration"] = parse_seconds(request.duration) if request.duration else length
-        changes["warmup"] = parse_seconds(request.warmup) if request.warmup else ramp
+        changes["duration"] = length if request.duration is None else float(request.duration)
+        changes["warmup"] = ramp if request.warmup is None else float(request.warmup)
     return options.model_copy(update={name: value for name, value in changes.items() if name in type(options).model_fields})
 
 
@@ -268,9 +265,9 @@ def _with_blocks(request: CompareRequest, options: CompareOptions) -> CompareOpt
     each = sum(trial.seconds() + extra[trial.state] for trial in trials)
     if request.max_blocks is not None:
         # An explicit number of blocks extends the time budget, unless the user sets a time budget too.
-        budget = options.time_budget if request.time_budget else max(options.time_budget, 1.5 * each * request.max_blocks)
+        budget = options.time_budget if request.time_budget is not None else max(options.time_budget, 1.5 * each * request.max_blocks)
         return options.model_copy(update={"max_blocks": request.max_blocks, "time_budget": budget})
-    budget = options.time_budget if request.time_budget else max(options.time_budget, 8 * each)
+    budget = options.time_budget if request.time_budget is not None else max(options.time_budget, 8 * each)
     return options.model_copy(update={"max_blocks": max(1, math.floor(budget / each)), "time_budget": budget})
 
 

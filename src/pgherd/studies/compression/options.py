@@ -13,10 +13,9 @@ from pgherd.model.deployment import Container, Database, Deployment, Host, Serve
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
-from pgherd.study import sample_schedule
-from pgherd.study.complete_options import StudyOptions
-from pgherd.study.measurement_options import SampleRequest
+from pgherd.study import trial_schedule
 from pgherd.study.option import option
+from pgherd.study.shared_options import SampleRequest, StudyOptions
 
 SEGMENT = 2**20
 """Size of a sampled segment in bytes. Blocks of every size are parts of the same segments."""
@@ -127,7 +126,7 @@ def propose(options: CompressionOptions, results: Sequence[TrialResult]) -> Prop
     Every form reads the same segments, so one trial each is enough. Failed trials are not repeated.
     """
     trials = tuple(_trial(options, kind, form) for kind in options.data for form in options.forms)
-    return sample_schedule.propose(trials, results, options.time_budget, "every kind of data has been compressed in every form")
+    return trial_schedule.propose_once(trials, results, options.time_budget, "every kind of data has been compressed in every form")
 
 
 def _trial(options: CompressionOptions, kind: DataKind, form: str) -> Trial:

@@ -13,7 +13,7 @@ from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.run import RunEnvironment
-from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
+from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk_space, external_server, installations, templates
 from pgherd.prepare.prepared_study import PreparedStudy
@@ -34,7 +34,7 @@ MEMORY = 512 * 2**20
 
 
 def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy:
-    """Complete a compression request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a compression request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     kinds, sizes = _kinds(request), _blocks(request.block_sizes)
     for name in request.codecs:
         probe.require_codec(name)
@@ -78,7 +78,7 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy
             pg_bin="" if installation is None else installation.bin,
             pg_version="" if installation is None else installation.version,
             seed=request.seed if request.seed is not None else random.randrange(2**31),
-            time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
+            time_budget=request.time_budget,
         ),
         environment=RunEnvironment(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),

@@ -11,10 +11,11 @@ from pgherd.model.deployment import OvercommitBy
 from pgherd.model.load import NEW_ORDER, ClientPlace
 from pgherd.model.run import Swap
 from pgherd.model.trial import State
+from pgherd.model.units import Duration, Size
 from pgherd.studies.consolidation.load_patterns import Plan
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined, without_nulls
-from pgherd.study.swap_options import SwapRequest
+from pgherd.study.shared_options import SwapRequest
 
 Layout = Literal["shared-server", "shared-container", "dedicated", "dedicated-balloon"]
 """Containers and servers of the databases, schemes 1 to 4 of E4. One server with all databases; one container with a server per database; a
@@ -154,19 +155,19 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
     busy_clients: int | None = option(None, "Clients of a busy database.", metavar="N", computed="30", web=True, ge=1)
     quiet_clients: int | None = option(None, "Clients of a quiet database.", metavar="N", computed="2", web=True, ge=1)
     periods: int | None = option(None, "Periods per trial.", metavar="N", computed="4", web=True, ge=1, le=96)
-    period_length: str | None = option(None, "Measured length of each period.", metavar="TIME", computed="8s", web=True, filled="5s")
+    period_length: Duration | None = option(None, "Measured length of each period.", metavar="TIME", computed="8s", web=True, filled="5s")
     overcommit_by: OvercommitBy = option("cgroup-limit", "Method to withhold memory: cgroup-limit or mlock.", metavar="HOW")
-    working_set_size: tuple[str, ...] = option((), "Memory a busy (and quiet) database needs.", metavar="BUSY[,QUIET]")
+    working_set_size: tuple[Size, ...] = option((), "Memory a busy (and quiet) database needs.", metavar="BUSY[,QUIET]")
     preset: Preset | None = option(None, "Use a published set-up: E4, E5 or E6.", metavar="NAME")
     workload: BuiltinWorkload = redefined(DatabaseRequest, "workload", "orders")
     scale: int | None = redefined(DatabaseRequest, "scale", None, computed="warehouses in 3/4 of its memory", filled="1")
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="an equal share of 3/4 of the cores")
-    memory: str | None = redefined(DatabaseRequest, "memory", None, computed="1GB")
+    memory: Size | None = redefined(DatabaseRequest, "memory", None, computed="1GB")
     repeats: int | None = redefined(
         DatabaseRequest, "repeats", None, help="Repeats of every combination; 3 or more give intervals.", computed="1"
     )
-    warmup: str = redefined(DatabaseRequest, "warmup", "3s")
-    time_budget: str | None = redefined(DatabaseRequest, "time_budget", None, computed="none")
+    warmup: Duration = redefined(DatabaseRequest, "warmup", Duration("3s"))
+    time_budget: Duration | None = redefined(DatabaseRequest, "time_budget", None, computed="none")
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
     start_state: State = redefined(DatabaseRequest, "start_state", "fresh")
 
@@ -177,7 +178,7 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
 
     @field_validator("working_set_size")
     @classmethod
-    def _one_or_two(cls, sizes: tuple[str, ...]) -> tuple[str, ...]:
+    def _one_or_two(cls, sizes: tuple[Size, ...]) -> tuple[Size, ...]:
         if len(sizes) > 2:
             raise ValueError("give at most two sizes: the working set of a busy database, then that of a quiet one")
         return sizes

@@ -13,20 +13,18 @@ from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, RuntimeName, VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
-from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
+from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import huge_pages, pg_balloon
 from pgherd.postgres import settings as server_settings
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import guests, hosts, servers
-from pgherd.prepare.containers import Containers, choose_cpu, choose_memory, choose_swap, complete_limits, with_swap
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import budget_for
-from pgherd.prepare.load import database_size
-from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.hosts import Containers, choose_cpu, choose_memory, choose_swap, complete_limits, with_swap
+from pgherd.prepare.prepared_study import PreparedStudy, Workspace
 from pgherd.prepare.volumes import disk_space
-from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes import balloon_controller
 from pgherd.runtimes.balloon_controller import moves
 from pgherd.runtimes.balloon_manager import entitlement_of
@@ -55,7 +53,7 @@ HOST_RATIO = 11 / 8
 1 GB."""
 CPU_SHARE = 0.75
 """Default share of the host's cores for the containers of all databases. E4 has 2 × 3 vCPUs on 8 cores, and the rest is for clients."""
-PERIOD_LENGTH = "8s"
+PERIOD_LENGTH_S = 8.0
 E4: dict[str, Any] = {
     "databases": 2,
     "host_cores": 8.0,
@@ -83,7 +81,7 @@ _MIN_SERVER_BYTES, _MIN_BACKEND_BYTES = 12 * _MB, _MB
 
 
 def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStudy:
-    """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     request = _with_preset(request)
     databases = request.databases or 2
     plan, busy, quiet = _load(request, databases)
@@ -107,7 +105,7 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
         limited = runtime == "cgroup" or (policy is not None and guests.in_groups(node, workspace.journal, facts))
         if not limited:
             _require_limits_unused(preparation.containers, request.swap, any(levels))
-        size = database_size(workspace, preparation.servers, load)
+        size = servers.database_size(workspace, preparation.servers, load)
         # shared-server uses a template with all databases. The other layouts use a template with one database.
         copies = (databases if SHARED_SERVER in layouts else 0) + (set(layouts) != {SHARED_SERVER})
         copies *= 2 if policy is not None else 1  # a disk image of each template is built too
@@ -159,13 +157,13 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
             pattern=request.pattern,
             plan=plan,
             repeats=request.repeats or 1,
-            duration=parse_seconds(request.period_length or PERIOD_LENGTH),
-            warmup=parse_seconds(request.warmup),
+            duration=PERIOD_LENGTH_S if request.period_length is None else request.period_length,
+            warmup=request.warmup,
             threads=request.threads or 1,
             swap=swap,
             overcommit_by=request.overcommit_by,
             balloon=balloon.settings,
-            working_set_size=tuple(parse_bytes(text) for text in request.working_set_size),
+            working_set_size=request.working_set_size,
         )
         options = options.model_copy(update={"max_reruns": max(2, len(points(options)) * options.repeats // 8)})
         prepared = complete(
@@ -268,9 +266,9 @@ def _scale_and_memory(
     size_of = find(request.workload).size_estimate
     messages = []
     if request.memory is not None:
-        share = parse_bytes(request.memory)
+        share: int = request.memory
     else:
-        free = parse_bytes(request.host_memory) if request.host_memory else int(memory_available * 0.8)
+        free = request.host_memory if request.host_memory is not None else int(memory_available * 0.8)
         needed_share = 0 if request.scale is None else int((size_of(request.scale) or 0) / DATABASE_SHARE)
         limit = free // databases if policy is None else guests.largest_guest(databases, free, policy.overhead)
         share = max(min(DEFAULT_MEMORY, limit), needed_share) // (64 * _MB) * 64 * _MB or 64 * _MB

@@ -11,10 +11,9 @@ from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.study import sample_schedule
-from pgherd.study.complete_options import StudyOptions
-from pgherd.study.measurement_options import SampleRequest
+from pgherd.study import trial_schedule
 from pgherd.study.option import option
+from pgherd.study.shared_options import SampleRequest, StudyOptions
 
 SCALES = (1, 2, 5, 10, 20, 50)
 """Default scales to load, one after the other. Their total size is about 1.5 GB."""
@@ -61,4 +60,4 @@ def propose(options: DatabaseSizeOptions, results: Sequence[TrialResult]) -> Pro
         Trial(point={"scale": scale}, deployment=deployment(options, scale), state="fresh", phases=(), probe="database-size")
         for scale in options.scales
     )
-    return sample_schedule.propose(trials, results, options.time_budget, "every scale has been loaded and measured")
+    return trial_schedule.propose_once(trials, results, options.time_budget, "every scale has been loaded and measured")

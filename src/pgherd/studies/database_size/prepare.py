@@ -13,7 +13,6 @@ from pgherd.host.server_user import server_account
 from pgherd.model.analysis import Thresholds
 from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
-from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk_space, installations, templates
 from pgherd.postgres.installations import Installation
@@ -29,7 +28,7 @@ MEMORY = 512 * 2**20
 
 
 def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStudy:
-    """Complete a database-size request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a database-size request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     facts = gather(node)
     account = server_account(request.run_as)
     installation = installations.choose(node, request.pg_bin, request.pg_version)
@@ -45,7 +44,7 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStud
             pg_version=installation.version,
             scales=request.scales,
             predict=request.predict,
-            time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
+            time_budget=request.time_budget,
         ),
         environment=RunEnvironment(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),

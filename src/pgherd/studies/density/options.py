@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from pgherd.model.deployment import Deployment, Host
+from pgherd.model.units import Duration
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 from pgherd.study.option import WORKLOAD, null_means_default, option, redefined
 
@@ -145,12 +146,12 @@ class DensityRequest(DatabaseRequest):
     )
     efficiency: float = option(0.85, "Efficiency that still counts as enough.", metavar="X", web=True, gt=0, le=1)
     bound_by: Literal["cpu", "io"] = option("cpu", "Expected bottleneck (cpu, io); sizes the databases accordingly.", metavar="NAME")
-    soak: str | None = option(None, "Load the last point for this long and judge stability.", metavar="TIME")
+    soak: Duration | None = option(None, "Load the last point for this long and judge stability.", metavar="TIME")
     clients: int | None = option(
         None, "pgbench clients per database.", WORKLOAD, metavar="N", computed="2 per vCPU, at least 2", web=True, ge=1
     )
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed=VCPUS_TEXT)
-    duration: str = redefined(DatabaseRequest, "duration", "9s")
-    warmup: str = redefined(DatabaseRequest, "warmup", "1s")
+    duration: Duration = redefined(DatabaseRequest, "duration", Duration("9s"))
+    warmup: Duration = redefined(DatabaseRequest, "warmup", Duration("1s"))
 
     _null_means_default = null_means_default("duration", "warmup")

@@ -8,14 +8,13 @@ from pgherd.analysis.stability import LEAST_WINDOWS
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.units import format_bytes, format_seconds, parse_seconds
+from pgherd.model.units import Duration, format_bytes, format_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import servers
-from pgherd.prepare.containers import choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import largest_guest
-from pgherd.prepare.hosts import HostShare
-from pgherd.prepare.load import Load, database_size
+from pgherd.prepare.hosts import HostShare, choose_cpu, choose_memory, complete_limits
+from pgherd.prepare.load import Load
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.runtimes.balloon_controller import moves
@@ -34,8 +33,8 @@ _LARGER = 1.5
 
 
 def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
-    """Complete a density request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    soak = _soak_seconds(request.soak)
+    """Complete a density request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
+    _require_long_enough(request.soak)
     cached = request.bound_by == "cpu"
     with prepare_databases(node, request, dry) as preparation:
         share, load, runtime, guests = preparation.share, preparation.load, preparation.runtime, preparation.guests
@@ -44,7 +43,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
         # Default vCPUs of a database: four as in E1, or an eighth of a small host.
         cpu = choose_cpu(preparation.containers, E1_VCPUS if share.smallest >= SMALL_HOST_CORES else share.smallest / 8)
         clients, threads = _clients_and_threads(request.clients, request.threads, cpu.vcpus)
-        size = database_size(preparation.workspace, preparation.servers, load)
+        size = servers.database_size(preparation.workspace, preparation.servers, load)
         need = servers.memory_needed(preparation.servers, runtime, size.bytes, clients, cached=cached)
         if preparation.servers.external is None:
             limit = choose_memory(preparation.containers)
@@ -76,11 +75,11 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             placement=request.placement,
             repeats=request.planned_repeats(3),
             fixed_repeats=request.repeats is not None,
-            duration=parse_seconds(request.duration),
-            warmup=parse_seconds(request.warmup),
+            duration=request.duration,
+            warmup=request.warmup,
             efficiency=request.efficiency,
             bound_by=request.bound_by,
-            soak_seconds=soak,
+            soak_seconds=request.soak,
         )
         return complete(
             preparation,
@@ -132,17 +131,13 @@ def _warn_if_cached(load: Load, size: int, memory: int | None, host_memory: int)
     ]
 
 
-def _soak_seconds(soak: str | None) -> float | None:
-    """Return the duration of the soak in seconds, or None. Raises UsageError if it is too short to judge stability."""
-    if soak is None:
-        return None
-    seconds = parse_seconds(soak)
-    if seconds < LEAST_WINDOWS * SOAK_WINDOW:
+def _require_long_enough(soak: Duration | None) -> None:
+    """Require that a soak is long enough to judge stability. Raises UsageError if it is too short."""
+    if soak is not None and soak < LEAST_WINDOWS * SOAK_WINDOW:
         window, minimum = format_seconds(SOAK_WINDOW), format_seconds(LEAST_WINDOWS * SOAK_WINDOW)
         raise UsageError(
             f"--soak {soak} is too short: stability is judged over at least {LEAST_WINDOWS} windows of {window}; give at least {minimum}"
         )
-    return seconds
 
 
 def _most_databases(share: HostShare, each: int, policy: VmMemoryPolicy | None, requested: tuple[int, ...] | None) -> int:

@@ -23,9 +23,10 @@ from pgherd.model.deployment import Deployment, Host, Volume
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
+from pgherd.model.units import Size
 from pgherd.study import trial_schedule
-from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.option import MEASUREMENT, option
+from pgherd.study.shared_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.trial_schedule import Point, SchedulePlan
 
 _PAGE_BYTES = 8192
@@ -227,7 +228,7 @@ class DiskRequest(MeasurementRequest):
     )
     tests: tuple[str, ...] | None = option(None, "Tests to run.", metavar="NAME,…", computed="all")
     rate_iops: str | None = option(None, "Mixed read/write test at these IOPS.", metavar="READS,WRITES")
-    file_size: str | None = option(None, "Test file size per volume.", metavar="SIZE", computed="2GB, at most a quarter of the free space")
+    file_size: Size | None = option(None, "Test file size per volume.", metavar="SIZE", computed="2GB, at most a quarter of the free space")
     iodepth: int | None = option(None, "Random I/Os in flight.", metavar="N", computed="32", ge=1, le=4096)
     sequential_iodepth: int | None = option(None, "Sequential I/Os in flight.", metavar="N", computed="8", ge=1, le=4096)
     numjobs: int | None = option(None, "fio jobs per volume.", metavar="N", computed="1", ge=1, le=256)

@@ -16,7 +16,7 @@ from pgherd.host.storage import devices_below, devices_of
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import RunEnvironment
-from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
+from pgherd.model.units import format_bytes
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
 from pgherd.prepare import hosts
 from pgherd.prepare.merge import versions_text
@@ -36,7 +36,7 @@ MEMORY = 256 * 2**20
 
 
 def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
-    """Complete a disk request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a disk request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     limits = thresholds(request.threshold)
     rate = _rate(request)
     tests = _tests(request, rate)
@@ -65,9 +65,9 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
         memory=facts.memory,
         repeats=request.planned_repeats(DiskOptions.model_fields["repeats"].default),
         fixed_repeats=request.repeats is not None,
-        duration=parse_seconds(request.duration or "6s"),
-        warmup=parse_seconds(request.warmup or "0s"),
-        time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
+        duration=6.0 if request.duration is None else request.duration,
+        warmup=request.warmup or 0.0,
+        time_budget=request.time_budget,
         seed=request.seed if request.seed is not None else random.randrange(2**31),
         thresholds=limits,
     )
@@ -203,7 +203,7 @@ def _inspect(node: Node, request: DiskRequest, volume: Volume, account: str | No
         CapabilityError: this host cannot provide the volume.
     """
     option = "--volume"
-    requested = parse_bytes(request.file_size) if request.file_size else None
+    requested = request.file_size
     if requested is not None and requested < MIN_FILE_SIZE:
         raise UsageError(f"--file-size {request.file_size}: the minimum is {format_bytes(MIN_FILE_SIZE)}; give a larger size")
     if volume.kind == "device":

@@ -15,10 +15,10 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.text import HIDDEN
 from pgherd.model.trial import Trial, ValidityCheck
+from pgherd.model.units import Duration
 from pgherd.study import trial_schedule
-from pgherd.study.complete_options import StudyOptions
-from pgherd.study.measurement_options import MeasurementRequest
 from pgherd.study.option import option, redefined
+from pgherd.study.shared_options import MeasurementRequest, StudyOptions
 from pgherd.study.trial_schedule import Point, SchedulePlan
 
 TIMEOUT = 600.0
@@ -97,12 +97,12 @@ class ExecRequest(MeasurementRequest):
         (), "Environment variable; without a value, that of pgherd (repeatable).", metavar="NAME[=VALUE]", repeated=True
     )
     cwd: str | None = option(None, "Working directory.", metavar="DIR", computed="the current one, or /")
-    timeout: str | None = option(None, "Maximum duration of a command that ends by itself.", metavar="TIME", computed="10m")
+    timeout: Duration | None = option(None, "Maximum duration of a command that ends by itself.", metavar="TIME", computed="10m")
     as_root: bool = option(False, "Run the command as root.")
     repeats: int | None = redefined(MeasurementRequest, "repeats", None, help="Runs of the command, not more.", computed="5 or more")
     min_repeats: int | None = redefined(MeasurementRequest, "min_repeats", None, help="Runs of the command, or more.", computed="5")
-    duration: str | None = redefined(MeasurementRequest, "duration", None, computed="until the command ends")
-    warmup: str | None = redefined(MeasurementRequest, "warmup", None, computed="none")
+    duration: Duration | None = redefined(MeasurementRequest, "duration", None, computed="until the command ends")
+    warmup: Duration | None = redefined(MeasurementRequest, "warmup", None, computed="none")
 
 
 def propose(options: ExecOptions, results: Sequence[TrialResult]) -> Proposal:

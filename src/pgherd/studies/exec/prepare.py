@@ -13,7 +13,7 @@ from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import RunEnvironment
 from pgherd.model.text import HIDDEN
-from pgherd.model.units import format_seconds, parse_seconds
+from pgherd.model.units import format_seconds
 from pgherd.node.protocol import Command, Node
 from pgherd.prepare import hosts
 from pgherd.prepare.prepared_study import PreparedStudy, thresholds
@@ -32,7 +32,7 @@ _FIND = (
 
 
 def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
-    """Complete an exec request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete an exec request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     if not request.command:
         raise UsageError("there is no command; write it after --, such as 'pgherd exec -- sleep 1'")
     if any("\0" in word for word in request.command):
@@ -43,6 +43,7 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
         raise UsageError("--warmup needs --duration, after which the command is stopped; give both, or leave --warmup out")
     if request.duration is not None and request.timeout is not None:
         raise UsageError("--timeout applies to a command that ends by itself, but --duration stops the command; give only one of them")
+    _require_above_zero(request)
     facts = gather(node)
     cores = hosts.cores_of(request.host_cores, facts)
     if request.as_root and not facts.root:
@@ -62,12 +63,12 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
         extract=values,
         hosts=tuple(host.name for host in request.over) or ("local",),
         host_cores=cores,
-        duration=_seconds("--duration", request.duration) if request.duration is not None else None,
-        warmup=parse_seconds(request.warmup) if request.warmup is not None else 0.0,
-        timeout=_seconds("--timeout", request.timeout) if request.timeout is not None else TIMEOUT,
         repeats=request.planned_repeats(fields["repeats"].default),
         fixed_repeats=request.repeats is not None,
-        time_budget=_seconds("--time-budget", request.time_budget) if request.time_budget is not None else None,
+        duration=request.duration,
+        warmup=request.warmup or 0.0,
+        timeout=TIMEOUT if request.timeout is None else request.timeout,
+        time_budget=request.time_budget,
         thresholds=limits,
     )
     return PreparedStudy(
@@ -85,11 +86,10 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
     )
 
 
-def _seconds(option: str, text: str) -> float:
-    seconds = parse_seconds(text)
-    if seconds <= 0:
-        raise UsageError(f"{option} {text}: give a time above zero, such as 30s")
-    return seconds
+def _require_above_zero(request: ExecRequest) -> None:
+    for option, given in (("--duration", request.duration), ("--timeout", request.timeout), ("--time-budget", request.time_budget)):
+        if given is not None and given <= 0:
+            raise UsageError(f"{option} {given}: give a time above zero, such as 30s")
 
 
 def _values(request: ExecRequest) -> tuple[ExtractedValue, ...]:

@@ -10,6 +10,7 @@ from pydantic import Field
 from pgherd.model.analysis import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import State
+from pgherd.model.units import Duration
 from pgherd.study.comparison import propose as comparison
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.request import BlocksRequest
@@ -52,9 +53,9 @@ class HugepagesRequest(BlocksRequest):
         (), "none, 2MB, 1GB, thp; the first is the baseline.", metavar="SIZE,…", computed="all that exist", web=True
     )
     clients: int | None = redefined(BlocksRequest, "clients", None, computed="10")
-    duration: str | None = redefined(BlocksRequest, "duration", "8s")
+    duration: Duration | None = redefined(BlocksRequest, "duration", Duration("8s"))
     start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="restarted; fresh if the load writes")
-    time_budget: str | None = redefined(BlocksRequest, "time_budget", None, computed="6m50s")
+    time_budget: Duration | None = redefined(BlocksRequest, "time_budget", None, computed="6m50s")
 
 
 def propose(options: HugepagesOptions, results: Sequence[TrialResult]) -> Proposal:

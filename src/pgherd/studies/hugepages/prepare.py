@@ -45,7 +45,7 @@ _IN_GUESTS = (
 
 
 def prepare(node: Node, request: HugepagesRequest, dry: bool) -> PreparedStudy:
-    """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     if request.runtime is not None and capabilities_of(request.runtime).own_kernel:
         raise CapabilityError(_IN_GUESTS)
     facts = gather(node)
@@ -77,8 +77,8 @@ def _scale(request: HugepagesRequest, facts: HostFacts) -> tuple[int | None, lis
     """
     if request.scale is not None or request.init_script:
         return request.scale, []
-    memory = parse_bytes(request.host_memory) if request.host_memory else facts.memory_available
-    limit = parse_bytes(request.memory) / 2 if request.memory else memory * SHARED_BUFFERS_SHARE
+    memory = request.host_memory if request.host_memory is not None else facts.memory_available
+    limit = request.memory / 2 if request.memory is not None else memory * SHARED_BUFFERS_SHARE
     fitting = [scale for scale in SCALES if settings.buffers_for(_size(scale), False) <= limit]
     scale = fitting[0] if fitting else SCALES[-1]
     whole = fitting and request.settings_from is None and "shared_buffers" not in configuration.parse_set(request.set)

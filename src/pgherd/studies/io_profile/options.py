@@ -14,6 +14,7 @@ from pgherd.model.analysis import Proposal
 from pgherd.model.load import ClientPlace
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import State, Trial
+from pgherd.model.units import Duration, Size
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.propose import propose as propose_blocks
@@ -61,7 +62,7 @@ class IoProfileRequest(BlocksRequest):
     }
 
     checkpoints: int | None = option(None, "Minimum checkpoints per trial.", metavar="N", computed="3; 2 in a comparison", web=True, ge=1)
-    checkpoint_timeout: str | None = option(
+    checkpoint_timeout: Duration | None = option(
         None, "checkpoint_timeout of the servers.", metavar="TIME", computed="30s", web=True, filled="30s"
     )
     compare_setting: str | None = option(None, "Compare values of one setting; the first is the baseline.", metavar="SETTING=V,V")
@@ -75,11 +76,11 @@ class IoProfileRequest(BlocksRequest):
     precision: Share | None = redefined(BlocksRequest, "precision", None)
     equivalence_margin: Share = redefined(BlocksRequest, "equivalence_margin", 0.05)
     vcpus: float | None = redefined(BlocksRequest, "vcpus", None, computed="all cores")
-    memory: str | None = redefined(BlocksRequest, "memory", None, computed="twice the database")
+    memory: Size | None = redefined(BlocksRequest, "memory", None, computed="twice the database")
     repeats: int | None = redefined(BlocksRequest, "repeats", None, help="Trials of one server.", computed="3")
-    duration: str | None = redefined(BlocksRequest, "duration", None, computed="95s; 65s in a comparison; 20s with --memory-ratio")
-    warmup: str | None = redefined(BlocksRequest, "warmup", None, computed="5s")
-    time_budget: str | None = redefined(BlocksRequest, "time_budget", None, computed="as long as that takes")
+    duration: Duration | None = redefined(BlocksRequest, "duration", None, computed="95s; 65s in a comparison; 20s with --memory-ratio")
+    warmup: Duration | None = redefined(BlocksRequest, "warmup", None, computed="5s")
+    time_budget: Duration | None = redefined(BlocksRequest, "time_budget", None, computed="as long as that takes")
     start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="fresh")
     client_placement: ClientPlace = redefined(BlocksRequest, "client_placement", "inside", computed="outside")
 

@@ -12,11 +12,11 @@ from pgherd.host.facts import gather
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
-from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
+from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
-from pgherd.prepare import registry
+from pgherd.prepare import prepared_study
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.variants import parse_variant, plain
+from pgherd.prepare.requests import parse_variant, plain
 from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityOptions, DensityRequest
@@ -56,7 +56,7 @@ class _Comparison(CompareRequest):
 
 
 def prepare(node: Node, request: IoProfileRequest, dry: bool) -> PreparedStudy:
-    """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     variants = _variants(request)
     facts = gather(node)
     untraced = "" if request.memory_ratio is None else block_trace.refused(node)
@@ -117,7 +117,7 @@ def _cached(
             set_fields["memory"] = str(memory)
             notes.append(f"Memory {format_bytes(memory)}: {MEMORY_TO_DATABASE} × the database, as in E11.")
     set_fields.setdefault("warmup", f"{WARMUP_S:g}s")
-    seconds = parse_seconds(request.duration) if request.duration else checkpoints * timeout + 5
+    seconds = request.duration if request.duration is not None else checkpoints * timeout + 5
     set_fields["duration"] = f"{seconds:g}s"
     names = {text.partition("=")[0].strip().lower() for text in request.set}
     chosen = [] if "checkpoint_timeout" in names else [f"checkpoint_timeout={timeout:g}s"]
@@ -136,7 +136,7 @@ def _io_bound(request: IoProfileRequest, set_fields: dict[str, Any], cores: floa
     if "workload" in request.model_fields_set and request.workload != "random-block":
         raise UsageError(f"--memory-ratio needs the workload random-block, but --workload is {request.workload}; leave one of them out")
     assert request.memory_ratio is not None
-    memory = parse_bytes(request.memory) if request.memory else IO_BOUND_MEMORY
+    memory = request.memory if request.memory is not None else IO_BOUND_MEMORY
     set_fields |= {"workload": "random-block", "memory": str(memory), "bound_by": "io"}
     set_fields["scale"] = request.scale or math.ceil(request.memory_ratio * memory / 2**20)
     set_fields.setdefault("clients", max(4, min(MAX_CLIENTS, round(IO_BOUND_CLIENTS_PER_CORE * cores))))
@@ -171,13 +171,13 @@ def _completed(node: Node, set_fields: dict[str, Any], variants: Sequence[str], 
         **set_fields,
         "databases": (1,),
     }
-    prepared = registry.prepare(node, "density", DensityRequest.model_validate(fields), dry=dry)
+    prepared = prepared_study.prepare(node, "density", DensityRequest.model_validate(fields), dry=dry)
     options = prepared.options
     assert isinstance(options, DensityOptions)
     options = options.model_copy(update={"repeats": 1})
     variant = Variant(name=SINGLE_SERVER, study="density", options=options.model_dump(mode="json"))
     each = options.duration + options.warmup + _OVERHEAD_S
-    budget = parse_seconds(request.time_budget) if request.time_budget else 1.5 * each * (request.repeats or REPEATS) + 30
+    budget = request.time_budget if request.time_budget is not None else 1.5 * each * (request.repeats or REPEATS) + 30
     single = IoProfileOptions(
         variants=(variant,), baseline=SINGLE_SERVER, time_budget=budget, seed=options.seed, thresholds=options.thresholds
     )
@@ -212,7 +212,7 @@ def _variants(request: IoProfileRequest) -> tuple[str, ...]:
 
 
 def _checkpoint_timeout(request: IoProfileRequest) -> float:
-    timeout = parse_seconds(request.checkpoint_timeout) if request.checkpoint_timeout else CHECKPOINT_TIMEOUT_S
+    timeout = request.checkpoint_timeout if request.checkpoint_timeout is not None else CHECKPOINT_TIMEOUT_S
     if not 30 <= timeout <= 86400:
         raise UsageError(
             f"--checkpoint-timeout {timeout:g} s: the range of checkpoint_timeout is 30 s to 1 day; for more frequent checkpoints lower "

@@ -17,9 +17,10 @@ from pgherd.model.deployment import Deployment, Host, Link
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
+from pgherd.model.units import Duration, Size
 from pgherd.study import trial_schedule
-from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.option import CLUSTER, option
+from pgherd.study.shared_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.trial_schedule import Point, SchedulePlan
 
 STREAMS = (1, 2, 4, 8, 16)
@@ -83,11 +84,11 @@ class NetworkRequest(MeasurementRequest):
     to: tuple[str, ...] = option((), "Host running 'iperf3 --server' (repeatable).", metavar="HOST[:PORT]", repeated=True)
     streams: Streams = option(STREAMS, "Numbers of parallel streams; 1 is always included.", metavar="N,N,…", web=True, filled="1,2,4")
     reverse: bool = option(False, "Receive instead of send.")
-    window: str | None = option(None, "TCP window size.", metavar="SIZE", computed="chosen by the kernel")
+    window: Size | None = option(None, "TCP window size.", metavar="SIZE", computed="chosen by the kernel")
     congestion: str | None = option(None, "TCP congestion control.", metavar="NAME", computed="the system's")
     netns: bool = option(False, "Test between two network namespaces of this host (root).", web=True, filled="yes")
     netns_rate: str | None = option(None, "Limit the link to this bit rate, such as 200M.", metavar="RATE", web=True)
-    netns_delay: str | None = option(None, "Add this delay each way, such as 5ms.", metavar="TIME", web=True)
+    netns_delay: Duration | None = option(None, "Add this delay each way, such as 5ms.", metavar="TIME", web=True)
     hosts: tuple[str, ...] = option((), "Cluster hosts to test.", CLUSTER, metavar="HOST,HOST,…", computed="all")
     port: int | None = option(None, "Port for iperf3 servers on a cluster's hosts.", CLUSTER, metavar="N", computed="5201", ge=1, le=65535)
 

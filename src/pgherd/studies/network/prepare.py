@@ -15,7 +15,6 @@ from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Host, Link
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import RunEnvironment
-from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
 from pgherd.prepare import hosts
 from pgherd.prepare.merge import versions_text
@@ -31,7 +30,7 @@ _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
 def prepare(node: Node, request: NetworkRequest, dry: bool) -> PreparedStudy:
-    """Complete a network request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a network request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     limits = thresholds(request.threshold)
     version = _iperf3(node)
     links = _links(request)
@@ -44,15 +43,15 @@ def prepare(node: Node, request: NetworkRequest, dry: bool) -> PreparedStudy:
         links=links,
         streams=request.streams,
         reverse=request.reverse,
-        window=None if request.window is None else parse_bytes(request.window),
+        window=request.window,
         congestion=_congestion(node, request.congestion),
         iperf3_version=version,
         host_cores=cores,
         repeats=request.planned_repeats(NetworkOptions.model_fields["repeats"].default),
         fixed_repeats=request.repeats is not None,
-        duration=parse_seconds(request.duration or "6s"),
-        warmup=parse_seconds(request.warmup or "0s"),
-        time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
+        duration=6.0 if request.duration is None else request.duration,
+        warmup=request.warmup or 0.0,
+        time_budget=request.time_budget,
         seed=request.seed if request.seed is not None else random.randrange(2**31),
         thresholds=limits,
     )
@@ -161,7 +160,7 @@ def _links(request: NetworkRequest) -> tuple[Link, ...]:
     if twice:
         raise UsageError(f"--to names {', '.join(twice)} more than once; give each host once")
     if request.netns:
-        delay = None if request.netns_delay is None else 1000 * parse_seconds(request.netns_delay)
+        delay = None if request.netns_delay is None else 1000 * request.netns_delay
         if delay is not None and not 0.01 <= delay <= 10000:
             raise UsageError(f"--netns-delay {request.netns_delay}: give a time between 0.01ms and 10s, such as 5ms")
         links.append(

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pgherd.model.base import Model
 from pgherd.model.load import ClientPlace
+from pgherd.model.units import Duration, Size
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 from pgherd.study.option import null_means_default, option, redefined
 
@@ -113,11 +114,11 @@ class ScalingRequest(DatabaseRequest):
         (), "Variant to compare (repeatable); the first is the baseline.", metavar="NAME:KEY=VALUE,…", repeated=True
     )
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="all cores, no quota")
-    memory: str | None = redefined(DatabaseRequest, "memory", None, computed="no limit")
+    memory: Size | None = redefined(DatabaseRequest, "memory", None, computed="no limit")
     # pgbench runs outside the container, so that the cost of a transaction excludes pgbench. Linux 6.18 was also observed to
     # run no other process for tens of seconds while server and pgbench kept all CPUs busy in one cgroup without a quota.
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
-    duration: str = redefined(DatabaseRequest, "duration", "9s")
-    warmup: str = redefined(DatabaseRequest, "warmup", "1s")
+    duration: Duration = redefined(DatabaseRequest, "duration", Duration("9s"))
+    warmup: Duration = redefined(DatabaseRequest, "warmup", Duration("1s"))
 
     _null_means_default = null_means_default("duration", "warmup")

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pgherd.model.errors import PgherdError, UsageError
-from pgherd.model.units import format_bytes, parse_seconds
+from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare import merge, servers
-from pgherd.prepare.containers import ContainerCpu, choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.databases import DatabasePreparation, complete, database_options, prepare_databases
-from pgherd.prepare.load import database_size
+from pgherd.prepare.hosts import ContainerCpu, choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.prepared_study import PreparedStudy, most_pages
-from pgherd.prepare.variants import FIXED, expand, require_different
+from pgherd.prepare.requests import FIXED, expand, require_different
 from pgherd.prepare.volumes import disk_space
 from pgherd.studies.scaling.options import MAX_CLIENTS_FACTOR, ScalingOptions, ScalingRequest, ScalingVariant, choose_clients, plural
 from pgherd.studies.scaling.propose import planned
@@ -34,7 +33,7 @@ _BRANCHES = ("tpcb-like", "simple-update")
 
 
 def prepare(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
-    """Complete a scaling request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a scaling request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     if not request.variant:
         return _with_budget(_server(node, request, dry))
     # A single variant is compared with the unchanged request.
@@ -61,7 +60,7 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
             cpu = choose_cpu(preparation.containers, share.cores)
         preparation, scaled = _with_enough_branches(preparation, request, cpu.vcpus)
         load = preparation.load
-        size = database_size(preparation.workspace, preparation.servers, load)
+        size = servers.database_size(preparation.workspace, preparation.servers, load)
         memory = choose_memory(preparation.containers)
 
         def memory_needed(clients: int) -> int:
@@ -78,8 +77,8 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
             threads=request.threads or max(1, math.ceil(cpu.vcpus)),
             repeats=request.planned_repeats(3),
             fixed_repeats=request.repeats is not None,
-            duration=parse_seconds(request.duration),
-            warmup=parse_seconds(request.warmup),
+            duration=request.duration,
+            warmup=request.warmup,
         )
         disk = disk_space(preparation.workspace, preparation.volumes, 1, size.bytes, writes=not load.read_only)
         return complete(

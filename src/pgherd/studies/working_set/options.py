@@ -12,10 +12,11 @@ from pgherd.model.deployment import Deployment, RuntimeName
 from pgherd.model.load import ClientPlace
 from pgherd.model.run import Swap
 from pgherd.model.trial import State
+from pgherd.model.units import Duration, Size
 from pgherd.study.comparison.request import Share
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined, without_nulls
-from pgherd.study.swap_options import SwapRequest
+from pgherd.study.shared_options import SwapRequest
 
 DEFAULT_SCALE = 128
 """Default size of the random-block table in MiB."""
@@ -117,25 +118,25 @@ class WorkingSetRequest(SwapRequest, DatabaseRequest):
         None, "Numbers of clients; each has a separate working set.", metavar="N,N,…", computed="30,2", web=True
     )
     vary: tuple[Sweep, ...] = option(SWEEPS, "What to vary.", metavar="memory,shared-buffers", web=True, filled="memory", min_length=1)
-    shared_buffers: str | None = option(
+    shared_buffers: Size | None = option(
         None, "shared_buffers while memory is varied.", metavar="SIZE", computed="half the database", web=True
     )
-    extra_memory: str | None = option(
+    extra_memory: Size | None = option(
         None, "Memory beyond shared_buffers while that is varied.", metavar="SIZE", computed="from the first sweep"
     )
     initial_sizes: int | None = option(None, "Sizes per curve before refinement.", metavar="N", computed="6", web=True, ge=4)
-    memory_sizes: tuple[str, ...] = option((), "Measure only these container sizes.", metavar="SIZE,…")
-    shared_buffers_sizes: tuple[str, ...] = option((), "Measure only these sizes of shared_buffers.", metavar="SIZE,…")
+    memory_sizes: tuple[Size, ...] = option((), "Measure only these container sizes.", metavar="SIZE,…")
+    shared_buffers_sizes: tuple[Size, ...] = option((), "Measure only these sizes of shared_buffers.", metavar="SIZE,…")
     precision: Share = option(0.05, "Stop when the interval's half-width is at most this.", metavar="PERCENT")
-    configured_memory: str | None = option(None, "Memory per database to compute headroom for.", metavar="SIZE", web=True)
+    configured_memory: Size | None = option(None, "Memory per database to compute headroom for.", metavar="SIZE", web=True)
     preset: Literal["E7"] | None = option(None, "Use a published set-up: E7.", metavar="NAME")
     workload: BuiltinWorkload = redefined(DatabaseRequest, "workload", "random-block")
     scale: int | None = redefined(DatabaseRequest, "scale", None, computed=f"{DEFAULT_SCALE} MiB", filled="")
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="all cores, no quota")
     repeats: int | None = redefined(DatabaseRequest, "repeats", None, help="Measurements of each size, not more.", computed="1 or more")
     min_repeats: int | None = redefined(DatabaseRequest, "min_repeats", None, help="Measurements of each size, or more.", computed="1")
-    duration: str = redefined(DatabaseRequest, "duration", "3s")
-    warmup: str = redefined(DatabaseRequest, "warmup", "1500ms")
+    duration: Duration = redefined(DatabaseRequest, "duration", Duration("3s"))
+    warmup: Duration = redefined(DatabaseRequest, "warmup", Duration("1500ms"))
     # pgbench runs outside the container, as in E7, because its memory is not part of a working set.
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
     start_state: State = redefined(DatabaseRequest, "start_state", "restarted")

@@ -11,17 +11,16 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import Swap
 from pgherd.model.trial import State
-from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
+from pgherd.model.units import Size, format_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration
 from pgherd.prepare import hosts, servers
-from pgherd.prepare.containers import ContainerCpu, Containers, choose_cpu, choose_swap, complete_limits, with_swap
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import largest_guest
-from pgherd.prepare.load import Load, database_size
-from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.hosts import ContainerCpu, Containers, choose_cpu, choose_swap, complete_limits, with_swap
+from pgherd.prepare.load import Load
+from pgherd.prepare.prepared_study import PreparedStudy, Workspace
 from pgherd.prepare.volumes import disk_space
-from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes.vm.qemu import MIN_MEMORY_BYTES
 from pgherd.studies.working_set.options import (
     DEFAULT_SCALE,
@@ -58,7 +57,7 @@ MAX_SIZE_FACTOR = 1.2
 
 
 def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
-    """Complete a working-set request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a working-set request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     request = _with_preset(request)
     clients = request.clients or CLIENTS
     if min(clients) < 1 or len(set(clients)) < len(clients):
@@ -72,7 +71,7 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
                 "is missing on this host; or use --runtime vm"
             )
         notes = _notes(request, facts, guest)
-        size = database_size(workspace, preparation.servers, load)
+        size = servers.database_size(workspace, preparation.servers, load)
         guests = preparation.guests
         maximum = (share.memory if guests is None else largest_guest(1, share.memory, guests.policy.overhead)) // MB
         minimum = MIN_MEMORY_BYTES // MB if guest else 1
@@ -106,8 +105,8 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
             threads=request.threads or max(1, math.ceil(cpu.vcpus)),
             repeats=request.planned_repeats(1),
             fixed_repeats=request.repeats is not None,
-            duration=parse_seconds(request.duration),
-            warmup=parse_seconds(request.warmup),
+            duration=request.duration,
+            warmup=request.warmup,
         )
         if options.time_budget is None:
             options = options.model_copy(update={"time_budget": _budget(options)})
@@ -247,14 +246,14 @@ def _start_state(request: WorkingSetRequest, load: Load, runtime: RuntimeName) -
     return "fresh", ["The load writes: each trial starts with a fresh copy of the database."]
 
 
-def _mb(text: str, option: str, minimum: int = 0) -> int:
-    size = parse_bytes(text) // MB
+def _mb(given: Size, option: str, minimum: int = 0) -> int:
+    size = given // MB
     if size < minimum:
-        raise UsageError(f"{option} {text}: give a whole number of MB, at least {minimum}")
+        raise UsageError(f"{option} {given}: give a whole number of MB, at least {minimum}")
     return size
 
 
-def _buffers(requested: str | None, size: int) -> int:
+def _buffers(requested: Size | None, size: int) -> int:
     """Return shared buffers in MB. The default is half of the database.
 
     A container of twice its shared buffers is then short of memory. E7 shows the double-buffering dip at that size.
@@ -301,8 +300,8 @@ def _spread(low: int, high: int, count: int) -> tuple[int, ...]:
     return tuple(sorted({round(low + (high - low) * index / (count - 1)) for index in range(count)}))
 
 
-def _given(texts: tuple[str, ...], option: str, maximum: int) -> tuple[int, ...]:
-    sizes = tuple(sorted({_mb(text, option, 1) for text in texts}))
+def _given(requested: tuple[Size, ...], option: str, maximum: int) -> tuple[int, ...]:
+    sizes = tuple(sorted({_mb(size, option, 1) for size in requested}))
     if sizes[-1] > maximum:
         raise UsageError(
             f"{option}: {sizes[-1]} MB is more than the run may use ({maximum} MB); raise --host-memory, or give smaller sizes"
@@ -310,7 +309,7 @@ def _given(texts: tuple[str, ...], option: str, maximum: int) -> tuple[int, ...]
     return sizes
 
 
-def _configured(requested: str | None, whole: int) -> tuple[int, list[str]]:
+def _configured(requested: Size | None, whole: int) -> tuple[int, list[str]]:
     """Return the configured memory of each database in MB, and a message. The default holds the ``whole`` database in shared buffers."""
     if requested is not None:
         return _mb(requested, "--configured-memory", 1), []

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from pgherd.analysis.block_ratios import no_ratio_reason
 from pgherd.model.result import TrialResult
-from pgherd.study.cluster_options import PIN
 from pgherd.study.comparison import metrics, time_slices, variants
 from pgherd.study.comparison.metrics import ComparedMetric
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.time_slices import VARIANT
+from pgherd.study.shared_options import PIN
 
 MIN_CLEAN_BLOCKS = 3
 """Number of clean blocks from which tainted ones are left out. With fewer, finished ones are the fallback, as an indication."""

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from pgherd.model.analysis import Thresholds
 from pgherd.model.base import Model
-from pgherd.study.complete_options import StudyOptions
-from pgherd.study.registry import study_of
+from pgherd.study.shared_options import StudyOptions
+from pgherd.study.study import study_of
 
 AA_SUFFIX = " (A/A)"
 """Suffix of the name of the baseline's second trials in each block."""

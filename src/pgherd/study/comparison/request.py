@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from pgherd.model.base import Model
+from pgherd.model.units import Duration, Size
 from pgherd.study.comparison.options import VariantName
 from pgherd.study.database_options import BUDGET_TEXT, DatabaseRequest
 from pgherd.study.option import WORKLOAD, option, redefined
@@ -54,5 +55,5 @@ class BlocksRequest(DatabaseRequest):
     )
     equivalence_margin: Share = option(0.02, "Differences up to this count as equivalent.", metavar="PERCENT")
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="half of the cores")
-    memory: str | None = redefined(DatabaseRequest, "memory", None, computed="what is free, at most 8 GB")
-    time_budget: str | None = redefined(DatabaseRequest, "time_budget", None, computed=BUDGET_TEXT)
+    memory: Size | None = redefined(DatabaseRequest, "memory", None, computed="what is free, at most 8 GB")
+    time_budget: Duration | None = redefined(DatabaseRequest, "time_budget", None, computed=BUDGET_TEXT)

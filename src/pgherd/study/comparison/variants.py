@@ -20,11 +20,11 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.result import TrialResult
 from pgherd.model.study import RunnableStudy
 from pgherd.model.trial import Trial
-from pgherd.study.cluster_options import PIN
 from pgherd.study.comparison import time_slices
 from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.time_slices import VARIANT
-from pgherd.study.registry import study_of
+from pgherd.study.shared_options import PIN
+from pgherd.study.study import study_of
 
 KEPT_CHECKS = ("not-client-bound",)
 """Validity checks that trials of a comparison keep.
