@@ -26,8 +26,8 @@ def two_levels(values: Sequence[float]) -> Levels | None:
     """Return the two levels of these values, or None if one level with noise explains them.
 
     The logarithms are split where the distance of the two means, in units of the standard deviation within the parts, is largest, with at
-    least a fifth of the values on each side, so that a few outliers are no level. Of normal noise this distance exceeds 3 + 27/n in about 1 % of samples of 8 to 30 values, as simulated
-    in benchmarks/coverage.py. Levels that differ by less than 20 % do not count.
+    least a fifth of the values on each side, so that a few outliers are no level. Of normal noise this distance exceeds 3 + 27/n in at most
+    1 % of samples of 8 to 30 values, by simulation. Levels that differ by less than 20 % do not count.
 
     Raises:
         ValueError: a value is not above zero.
