@@ -60,7 +60,8 @@ def running(start, *command: str):
 
 
 @as_root
-def test_a_user_that_runs_something_else_is_not_taken_unless_requested(accounts) -> None:
+def test_a_user_that_runs_something_else_is_not_taken_unless_requested(accounts, monkeypatch) -> None:
+    monkeypatch.setattr(server_user, "MARK", "PGHERD_OTHER")  # the tests themselves have the mark, and so would all that they start
     accounts(0, postgres=UNUSED)
 
     def start(argv, **options):

@@ -51,7 +51,7 @@ def test_two_meanings_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_empty_view_is_a_host() -> None:
-    assert {source.sampler for source in sources(SamplingView())} == {"cpu", "memory", "vmstat", "pressure", "diskstats", "kernel_io"}
+    assert {source.sampler for source in sources(SamplingView())} == {"cpu", "memory", "vmstat", "pressure", "diskstats"}
 
 
 def test_every_source_names_its_sampler_and_is_read_once() -> None:

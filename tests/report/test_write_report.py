@@ -179,7 +179,7 @@ def names(paths, directory):
 def test_everything_is_written_and_named(directory, run8):
     written = build(directory, *run8)
     assert written[0] == directory / "report.html"
-    drawn = ("cpu", "efficiency", "fairness", "latency", "order", "published", "seconds", "throughput")
+    drawn = ("cpu", "efficiency", "fairness", "latency", "modes", "order", "published", "seconds", "throughput")
     assert names(written, directory) == sorted(
         [
             "report.html",

@@ -19,7 +19,8 @@ class KernelIoSampler:
     metrics = (SampledMetric("cpu.usage", "s", "counter", "CPU time used"),)
 
     def sources(self, view: SamplingView) -> list[SampleSource]:
-        return [SampleSource(self.name, ENTITY, "kernel-threads", "")]
+        """Only where servers run. A guest's own threads are part of its container."""
+        return [SampleSource(self.name, ENTITY, "kernel-threads", "")] if view.servers else []
 
     def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading. Names may contain spaces, so the last word of a line is the number of ticks."""

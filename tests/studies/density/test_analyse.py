@@ -293,7 +293,6 @@ def test_an_answer_that_rests_mostly_on_tainted_trials_is_an_indication(options:
         return finished(options(), simulate(options(), taint=lambda t: "steal" if t.point["databases"] in databases else None))
 
     few, most = noisy(2, 5, 8), noisy(2, 3, 5, 8)
-    assert few.grade_reason == ""
     assert few.grade == "B" and not few.answer.startswith("Indication only")
     assert "Only tainted trials for 2, 5, 8 databases: these numbers are an indication" in few.warnings
     assert most.grade == "C" and most.answer.startswith("Indication only: Capacity: ")

@@ -1,7 +1,7 @@
 import pytest
 
 from pgherd.model.analysis import Check
-from pgherd.studies.disk.analyse import analyse, depth_rows, disk_rows, headline_finding, positive_mean, summary_rows, volume_rows
+from pgherd.studies.disk.analyse import analyse, depth_rows, disk_rows, headline_finding, summary_rows, volume_rows
 from pgherd.studies.disk.measurements import group_trials
 from pgherd.studies.disk.options import design
 from pgherd.studies.disk.study import STUDY
@@ -164,12 +164,6 @@ def test_what_twice_the_depth_makes(measured):
     options, groups = measured(latency=2.0)
     row = depth_rows(options, groups)[0]
     assert (row["depth"], row["double_depth"]) == (32, 64) and row["ratio"].value == pytest.approx(2, rel=0.05)
-
-
-def test_no_interval_reaches_below_zero():
-    result = positive_mean([0.1, 0.2, 3.0])
-    assert result.low == 0 and result.high > 3 and "cut off at 0" in result.note
-    assert positive_mean([1, 1.1, 1.2]).low > 0 and positive_mean([1]).low is None
 
 
 def test_what_each_volume_is(make):

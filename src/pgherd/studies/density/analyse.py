@@ -169,7 +169,7 @@ def _doubts(curve: DensityCurve, capacity: Finding) -> list[str]:
     for index in curve.at_crossing():
         mean, databases = curve.throughput(index), plural(curve.points[index].databases)
         if mean.high is None:
-            reasons.append(f"the throughput of {databases} has no interval")
+            reasons.append(f"the throughput of {databases} has no interval{', since it has two levels' if curve.levels else ''}")
         elif mean.high > (1 + WIDE_INTERVAL) * mean.value:
             reasons.append(f"the throughput of {databases} is known to ± {100 * (mean.high / mean.value - 1):.0f} % only")
     return reasons

@@ -28,6 +28,9 @@ SINGLE_TOLERANCE = 0.05
 FRACTION_TOLERANCE = 0.05
 """Largest distance of a point to a fraction of the cores that it can represent."""
 
+ON_LEVELS = "the trials of a full host ran on two levels, and a run sees too few changes between them"
+"""Reason why a quantity has no interval."""
+
 Basis = Literal["cpu", "reference", "single"]
 """What a capacity compares: CPU received ÷ CPU allocated, throughput ÷ (N × reference), or throughput ÷ (N × single database)."""
 
@@ -114,8 +117,15 @@ class DensityCurve:
         return self.single.mean if basis == "single" and self.single is not None else self.reference.value
 
     def throughput(self, index: int) -> Estimate:
-        """Mean throughput at one point."""
-        return mean_of_point(self.points[index].throughputs, None if self.spreads is None else self.spreads[index])
+        """Mean throughput at one point. A full host on two levels has no interval, see ``capacity``."""
+        point = self.points[index]
+        if self._on_levels(index):
+            note = f"no interval: {ON_LEVELS}; the trials range from {min(point.throughputs):,.0f} to {max(point.throughputs):,.0f}"
+            return Estimate(point.mean, None, None, None, len(point.used), "mean of repeats", note)
+        return mean_of_point(point.throughputs, None if self.spreads is None else self.spreads[index])
+
+    def _on_levels(self, index: int) -> bool:
+        return self.levels is not None and self.options.near_full(self.loads[index])
 
     def efficiencies(self, basis: Basis) -> Array:
         """Efficiency at every point: CPU received ÷ allocated, or measured ÷ ideal throughput."""
@@ -203,8 +213,9 @@ class DensityCurve:
         method = {"cpu": "CPU received ÷ CPU allocated", "reference": "measured ÷ (N × reference)", "single": "measured ÷ (N × single)"}[
             basis
         ]
-        if draws is None:
-            return Estimate(value, None, None, None, trials, method, "no interval: too few repeats at all points")
+        if draws is None or (basis != "cpu" and self._on_levels(index)):
+            reason = "too few repeats at all points" if draws is None else ON_LEVELS
+            return Estimate(value, None, None, None, trials, method, f"no interval: {reason}")
         low, high = percentiles(draws[:, index])
         return Estimate(value, low, high, 0.95, trials, f"{method}, interval from the spread of repeats")
 

@@ -8,6 +8,7 @@ from typing import Any
 from pgherd.analysis.intervals import Estimate, mean_interval, ratio_of_means
 from pgherd.model.analysis import Finding
 from pgherd.studies.density.curve import (
+    ON_LEVELS,
     SINGLE_TOLERANCE,
     Basis,
     DensityCurve,
@@ -128,7 +129,7 @@ def capacity_finding(curve: DensityCurve, basis: Basis) -> Finding:
 def _no_interval(curve: DensityCurve, basis: Basis) -> str:
     if curve.levels is None or basis == "cpu":
         return "no interval: too few repeats"
-    return "no interval: the trials of a full host ran on two levels, and a run sees too few changes between them"
+    return f"no interval: {ON_LEVELS}"
 
 
 def _compared(curve: DensityCurve, basis: Basis) -> str:

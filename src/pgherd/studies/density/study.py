@@ -47,7 +47,7 @@ STUDY = Study(
     labels={
         "efficiency": "efficiency vs. reference",
         "efficiency_vs_single": "efficiency vs. single database",
-        "cpu_share": "share of the allocated CPU received",
+        "cpu_share": "CPU received",
         "ideal": "ideal (N × reference)",
         "allocated_share": "share of the cores allocated",
         "jain_index": "Jain index",

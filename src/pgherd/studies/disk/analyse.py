@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
-from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
+from pgherd.analysis.intervals import LEAST, mean_interval
 from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
@@ -262,7 +261,7 @@ def headline_finding(options: DiskOptions, group: DiskTestGroup, single_volumes:
         notes.append("from a cache of this host")
     if any(disk.loopback for disk in options.volumes_of(group.volume)):
         notes.append("on a loop device, which distorts")
-    return as_finding(positive_mean(values), unit, "; ".join(notes), **published_fields(group.test.name))
+    return as_finding(mean_interval(values), unit, "; ".join(notes), **published_fields(group.test.name))
 
 
 def disk_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row]:
@@ -375,15 +374,7 @@ def volume_rows(options: DiskOptions) -> list[Row]:
 
 def _mean(group: DiskTestGroup, extract: Callable[[DiskMeasurement], float | None], unit: str, note: str) -> Finding:
     values = group.values(extract)
-    return as_finding(positive_mean(values), unit, note) if values else missing(unit, _TOO_FEW_IOS)
-
-
-def positive_mean(values: Sequence[float]) -> Estimate:
-    """Return the mean of a quantity that cannot be negative, with Student's t interval cut off at zero."""
-    estimate = mean_interval(values)
-    if estimate.low is None or estimate.low >= 0:
-        return estimate
-    return replace(estimate, low=0.0, note="; ".join(filter(None, (estimate.note, "the interval is cut off at 0"))))
+    return as_finding(mean_interval(values), unit, note) if values else missing(unit, _TOO_FEW_IOS)
 
 
 def _latency_of(name: str) -> Callable[[DiskMeasurement], float | None]:
@@ -485,4 +476,4 @@ _HOST_RESULTS: Mapping[str, Callable[[HostDiskResult], float | None]] = {"iops":
 def _host_mean(group: DiskTestGroup, host: str, extract: Callable[[HostDiskResult], float | None], unit: str, note: str = "") -> Finding:
     values = group.values(lambda trial: extract(trial.by_host[host]) if host in trial.by_host else None)
     notes = "; ".join(text for text in (note, "" if group.clean else _TAINTED_NOTE) if text)
-    return as_finding(positive_mean(values), unit, notes) if values else missing(unit, "no finished trial on this host")
+    return as_finding(mean_interval(values), unit, notes) if values else missing(unit, "no finished trial on this host")
