@@ -332,7 +332,8 @@ def modes(inputs: FigureInputs) -> Figure:
     middle = math.sqrt(low * high) if finite(inputs.analysis.findings.get("fast_level")) is not None else 0.0
     top = chart_style.nice_ceiling(max(y for points in series.values() for _, y in points) * 1.02)
     right = max(x for points in series.values() for x, _ in points) + 0.5
-    x = alt.X("x:Q", title="seconds since the start of the measured period", scale=alt.Scale(domain=[0, right], nice=False))
+    axis = alt.Axis(title="seconds since the start of the measured period", format="d", values=chart_style.whole_ticks(right))
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
     y = alt.Y("y:Q", title="thousand transactions/s", scale=alt.Scale(domain=[0, top], nice=False))
     lines: list[chart_style.Line] = [
         (points, BLUE if means[name] >= middle else VERMILLION, 1.2, [1, 0]) for name, points in series.items()
