@@ -171,7 +171,7 @@ def _doubts(curve: DensityCurve, capacity: Finding) -> list[str]:
         if mean.high is None:
             reasons.append(f"the throughput of {databases} has no interval{', since it has two levels' if curve.levels else ''}")
         elif mean.high > (1 + WIDE_INTERVAL) * mean.value:
-            reasons.append(f"the throughput of {databases} is known to ± {100 * (mean.high / mean.value - 1):.0f} % only")
+            reasons.append(f"the throughput of {databases} is known to ± {100 * (mean.high / mean.value - 1):.3g} % only")
     return reasons
 
 
@@ -222,7 +222,11 @@ def _by_throughput(curve: DensityCurve, capacity: Finding) -> str:
     text = f"By throughput: {floor_tenths(capacity.value)} databases at {target}"
     if capacity.low is None or capacity.high is None:
         return f"{text}, {_reason_of(capacity)}"
-    interval = f"from {floor_tenths(capacity.low)}, {OPEN_END}" if OPEN_END in capacity.note else f"{capacity.low:.1f}–{capacity.high:.1f}"
+    interval = (
+        f"from {floor_tenths(capacity.low)}, {OPEN_END}"
+        if OPEN_END in capacity.note
+        else f"{floor_tenths(capacity.low)}–{capacity.high:.1f}"
+    )
     return f"{text}, {100 * (capacity.confidence or 0.95):.0f} % interval {interval}"
 
 
