@@ -144,7 +144,7 @@ def planned(made: dask_client.DaskClusterClient, address: str) -> tuple[float, f
     from pgherd.studies.density.options import DensityRequest
     from pgherd.study.study import study_of
 
-    prepare_cluster.Crew = partial(AgentPool, make=cluster_actor.pretend)
+    prepare_cluster.AgentPool = partial(AgentPool, make=cluster_actor.pretend)  # type: ignore[misc]
     request = DensityRequest(cluster=address, vcpus=0.25)
     prepare_cluster.prepare_over(made, "density", request, dry=True)
     began, cpu = time.monotonic(), time.process_time()

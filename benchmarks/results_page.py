@@ -98,6 +98,11 @@ def without_power(figures: Sequence[Figure]) -> list[Figure]:
     return [figure for figure in figures if not figure.name.startswith(("5 % found within", "false positives against the mean"))]
 
 
+def capacities(figures: Sequence[Figure]) -> list[Figure]:
+    """Return the figures of coverage of the two capacities. The file has those of the table's quantities as well."""
+    return [figure for figure in figures if ": capacity " in figure.name]
+
+
 def equal_tests(figures: Sequence[Figure]) -> list[Figure]:
     """Return the figures of long_check with one for all tests of a file that have the same result."""
     groups: dict[tuple[object, ...], list[Figure]] = {}
@@ -111,6 +116,7 @@ def equal_tests(figures: Sequence[Figure]) -> list[Figure]:
 
 SELECTIONS: dict[str, Callable[[Sequence[Figure]], list[Figure]]] = {
     "balloon_grid": repeated_cases,
+    "coverage": capacities,
     "false_positives": without_power,
     "long_check": equal_tests,
 }
