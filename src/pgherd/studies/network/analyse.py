@@ -348,7 +348,7 @@ def _pair_answer(
     text += f", and {', '.join(clauses)}" if clauses else ""
     slowest = findings["slowest_host"]
     if slowest.value is not None and slowest.value < SLOW_HOST_SHARE:
-        text += f"; {slowest.note.partition(';')[0]} has the slowest links, {slowest.value:.0%} of the hosts' mean (without an interval)"
+        text += f"; {slowest.note.partition(';')[0]} has the slowest links (table 'hosts')"
     return f"{text}."
 
 
