@@ -1,8 +1,8 @@
 import pytest
 
 from pgherd.host.kernel_files import TICKS
-from pgherd.metrics.procfs import CPU, PRESSURE, SWAP, SWAP_OURS, ZRAM
-from pgherd.metrics.sampler import ContainerView, SamplingView, SwapView
+from pgherd.metrics.procfs import CPU, PRESSURE, SWAP, SWAP_OURS, ZRAM, KernelIoSampler
+from pgherd.metrics.sampler import ContainerView, SamplingView, ServerView, SwapView
 from pgherd.node.protocol import SampleSource
 
 # ---- CPU
@@ -146,3 +146,13 @@ def test_reads_the_runs_own_device_only() -> None:
 def test_refuses_other_text_of_zram() -> None:
     with pytest.raises(ValueError, match="mm_stat"):
         list(ZRAM.parse("1 2 3", SampleSource("zram", "zram:zram1", "file", "/x")))
+
+
+def test_the_time_of_all_names_is_one_counter() -> None:
+    (source,) = KernelIoSampler().sources(SamplingView(servers=[ServerView("a/pg", "host=/s", 18, 10)]))
+    assert KernelIoSampler().sources(SamplingView()) == [], "a guest's own threads belong to its container"
+    assert (source.entity, source.kind) == ("platform:kernel-io", "kernel-threads")
+    assert list(KernelIoSampler().parse("dio/vda 2\nkblockd 40\nodd name 8", source)) == [("platform:kernel-io", {"cpu.usage": 50 / TICKS})]
+    assert list(KernelIoSampler().parse("", source)) == [("platform:kernel-io", {"cpu.usage": 0})]
+    with pytest.raises(ValueError, match="is not a count"):
+        list(KernelIoSampler().parse("no number", source))

@@ -1,4 +1,4 @@
-"""CPU, memory, pressure and swap of the host, from /proc. A guest's own files are read in the same way.
+"""CPU, memory, pressure, swap and the kernel's I/O threads of the host, from /proc. A guest's own files are read in the same way.
 
 Pressure is also read for containers and for the run cgroup. Of a compressed swap device (zram), /sys has more.
 """
@@ -288,4 +288,24 @@ class ZramSampler:
 
 
 SWAP, ZRAM = SwapSampler(), ZramSampler()
-SAMPLERS = (CPU, MemorySampler(), VmstatSampler(), PRESSURE, SWAP, ZRAM)
+
+KERNEL_IO_ENTITY = "platform:kernel-io"
+"""Part of the platform. Its samples are the threads of the whole host; pgherd.study.kernel_io takes the share of the servers' devices."""
+
+
+class KernelIoSampler:
+    """Kernel threads of the block layer, writeback, journals and stacked devices. Interrupts are part of the entity ``host``."""
+
+    name = "kernel_io"
+    metrics = (SampledMetric("cpu.usage", "s", "counter", "CPU time used"),)
+
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        """Only where servers run. A guest's own threads are part of its container."""
+        return [SampleSource(self.name, KERNEL_IO_ENTITY, "kernel-threads", "")] if view.servers else []
+
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
+        """Yield one reading. Names may contain spaces, so the last word of a line is the number of ticks."""
+        yield source.entity, {"cpu.usage": sum(number(line.rpartition(" ")[2]) for line in raw.splitlines()) / TICKS}
+
+
+SAMPLERS = (CPU, MemorySampler(), VmstatSampler(), PRESSURE, SWAP, ZRAM, KernelIoSampler())
