@@ -166,7 +166,7 @@ def _doubts(curve: DensityCurve, capacity: Finding) -> list[str]:
         reasons.append("the answer's interval is open")
     elif capacity.high - capacity.low > 1:
         reasons.append(f"the answer's interval spans {capacity.high - capacity.low:.1f} databases")
-    for index in curve.at_crossing():
+    for index in curve.at_crossing:
         mean, databases = curve.throughput(index), plural(curve.points[index].databases)
         if mean.high is None:
             reasons.append(f"the throughput of {databases} has no interval{', since it has two levels' if curve.levels else ''}")

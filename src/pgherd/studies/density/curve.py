@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -94,7 +95,6 @@ class DensityCurve:
     cpu_shares: tuple[tuple[float, ...], ...] | None
     cpu_draws: Array | None
     levels: Levels | None
-    seed: int
 
     @property
     def basis(self) -> Basis:
@@ -170,6 +170,7 @@ class DensityCurve:
         closest = min(range(len(distances)), key=distances.__getitem__)
         return closest if distances[closest] <= FRACTION_TOLERANCE + 1e-9 else None
 
+    @cached_property
     def at_crossing(self) -> list[int]:
         """Indices of the points on both sides of the answer's crossing, or of the last point if there is none."""
         found = self.capacity(self.basis)
@@ -246,7 +247,6 @@ def density_curve(options: DensityOptions, points: Sequence[DensityPoint]) -> De
         cpu_shares=tuple(shares) if limited else None,
         cpu_draws=draw_means(shares, groups, seed=options.seed + 1) if limited else None,
         levels=two_levels(rates_near_full(options, points)),
-        seed=options.seed,
     )
 
 

@@ -142,10 +142,11 @@ def _compared(curve: DensityCurve, basis: Basis) -> str:
 
 def capacity_findings(curve: DensityCurve) -> dict[str, Finding]:
     """The answer's capacity, and the capacities by CPU, by throughput, and against a single database."""
+    by_cpu, by_throughput = capacity_finding(curve, "cpu"), capacity_finding(curve, "reference")
     return {
-        "capacity": capacity_finding(curve, curve.basis),
-        "capacity_by_cpu": capacity_finding(curve, "cpu"),
-        "capacity_by_throughput": capacity_finding(curve, "reference"),
+        "capacity": by_cpu if curve.basis == "cpu" else by_throughput,
+        "capacity_by_cpu": by_cpu,
+        "capacity_by_throughput": by_throughput,
         "capacity_vs_single": capacity_finding(curve, "single"),
     }
 

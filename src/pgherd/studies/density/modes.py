@@ -7,7 +7,7 @@ wake-up runs a task of another container, nobody reaches the quota, and a transa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pgherd.analysis.intervals import mean_interval, ratio_of_means
@@ -56,14 +56,19 @@ def cost_ratio(curve: DensityCurve, point: DensityPoint) -> Finding:
     reference, values = reference_costs(curve), point.values(lambda o: o.cpu_per_tx)
     if not reference or not values:
         return missing("ratio", NO_CONTAINER_CPU)
-    mean = sum(reference) / len(reference)
-    trials = f"single trials {min(values) / mean:.2f} to {max(values) / mean:.2f}; reference: {curve.reference_text}"
+    trials = f"single trials {_trial_range(reference, values)}; reference: {curve.reference_text}"
     return as_finding(ratio_of_means(values, reference), "ratio", trials, method="CPU/tx of N ÷ CPU/tx of the reference, log t interval")
+
+
+def _trial_range(reference: Sequence[float], values: Sequence[float]) -> str:
+    """Return the range of single trials relative to the mean of the reference, such as ``0.84 to 0.93``."""
+    mean = sum(reference) / len(reference)
+    return f"{min(values) / mean:.2f} to {max(values) / mean:.2f}"
 
 
 def mode_findings(curve: DensityCurve) -> dict[str, Finding]:
     """Cost ratio beyond the crossing, share of the clients in the cost, the two levels, and the share of time in the fast one."""
-    point = curve.points[curve.at_crossing()[-1]]
+    point = curve.points[curve.at_crossing[-1]]
     ratio = cost_ratio(curve, point)
     shares = [
         o.scheduler.client_per_tx / o.cpu_per_tx
@@ -128,14 +133,13 @@ def seconds_near_full(curve: DensityCurve) -> list[dict[str, Any]]:
 
 def mode_sentence(curve: DensityCurve) -> str:
     """Describe the cost of a transaction beyond the crossing and the two levels, or '' if the CPU was not measured."""
-    point = curve.points[curve.at_crossing()[-1]]
+    point = curve.points[curve.at_crossing[-1]]
     ratio = cost_ratio(curve, point)
     if ratio.value is None:
         return ""
-    reference = reference_costs(curve)
-    costs = [value * len(reference) / sum(reference) for value in point.values(lambda o: o.cpu_per_tx)]
+    trials = _trial_range(reference_costs(curve), point.values(lambda o: o.cpu_per_tx))
     text = f"At {plural(point.databases)} a transaction costs {ratio.value:.2f} times as much CPU as at {curve.reference_text}"
-    text += f" ({min(costs):.2f} to {max(costs):.2f} in single trials)"
+    text += f" ({trials} in single trials)"
     if curve.levels is not None:
         latencies = [o.p50 for p in curve.points if curve.options.near_full(p.databases) for o in p.used if o.p50 is not None]
         text += f", in two modes: {curve.levels.low:,.0f} and {curve.levels.high:,.0f} {_unit(curve)}"
