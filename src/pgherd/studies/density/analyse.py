@@ -127,7 +127,8 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
     warnings += ideal_warnings(curve)
     few = [str(point.databases) for point in curve.points if len(point.used) < MIN_TRIALS]
     if few:
-        warnings.append(f"No interval for {_numbers(few)}: fewer than {MIN_TRIALS} usable trials")
+        interval = "No interval" if curve.spreads is None else "Interval only from the spread of other points"
+        warnings.append(f"{interval} for {_numbers(few)}: fewer than {MIN_TRIALS} usable trials")
     if options.cpu_mode == "none":
         warnings.append(
             f"CPU of the databases was not limited: {options.vcpus:g} vCPU each is the unit for shares of the cores, not a measured limit"
