@@ -77,6 +77,17 @@ def test_a_user_that_runs_something_else_is_not_taken_unless_requested(accounts,
 
 
 @as_root
+def test_a_process_that_has_lost_its_postmaster_may_end_by_itself(accounts, monkeypatch) -> None:
+    monkeypatch.setattr(server_user, "MARK", "PGHERD_OTHER")
+    accounts(0, postgres=UNUSED)
+    command = ["setpriv", f"--reuid={UNUSED}", "--clear-groups", "sh", "-c", "echo; exec sleep 0.5"]
+    with subprocess.Popen(command, env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert server_user._processes_of_others(UNUSED)
+        assert server_user.server_account() == "postgres"
+
+
+@as_root
 def test_processes_of_pgherd_and_what_they_start_are_no_others(accounts) -> None:
     """The inner process has no mark of its own, as a backend, which writes its title over its environment."""
     accounts(0, postgres=UNUSED)

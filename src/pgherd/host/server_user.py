@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from pathlib import Path
 
 from pgherd.model.errors import CapabilityError, UsageError
@@ -19,6 +20,9 @@ CANDIDATES = (DEDICATED, "postgres")
 initdb requires an account, so that a uid without one does not do. A user that other services share does not, either: SQL and commands of
 a run could change their files, and they could change those of the run. ``nobody`` is always shared.
 """
+
+ORPHAN_SECONDS = 3.0
+"""Time that the remaining processes of a killed postmaster have to end."""
 
 
 def server_account(requested: str | None = None) -> str | None:
@@ -68,8 +72,18 @@ def other_process(uid: int) -> str | None:
     """Return a process of a user that no pgherd has started, as a text: ``process 12 (postgres)``. None: there is none.
 
     Commands of pgherd and what they start have a mark in their environment. A server writes over its own, but not over that of the
-    postmaster, so that a process with a marked ancestor counts as marked.
+    postmaster, so that a process with a marked ancestor counts as marked. Servers of a killed postmaster have lost that ancestor, and
+    end by themselves within seconds: only what outlives them counts.
     """
+    others, end = _processes_of_others(uid), time.monotonic() + ORPHAN_SECONDS
+    while others and time.monotonic() < end:
+        time.sleep(0.1)
+        others &= _processes_of_others(uid)
+    return min(others) if others else None
+
+
+def _processes_of_others(uid: int) -> set[str]:
+    found = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             status = Path("/proc", pid, "status").read_text(errors="replace")
@@ -77,8 +91,8 @@ def other_process(uid: int) -> str | None:
             continue
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
         if str(uid) in fields.get("Uid", "").split() and not fields["State"].startswith(("Z", "X")) and not _is_ours(pid):
-            return f"process {pid} ({clean(fields['Name'])})"
-    return None
+            found.add(f"process {pid} ({clean(fields['Name'])})")
+    return found
 
 
 def _is_ours(pid: str) -> bool:
