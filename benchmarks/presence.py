@@ -1,13 +1,16 @@
-"""What the presence of pgherd costs a load that runs: the same pgbench, second by second with pgherd at work and without it.
+"""What the presence of pgherd costs loads that run: the same pgbench, second by second with pgherd at work and without it.
 
-A trial is played as any other: pgbench in the server's container, sampling at 1 Hz (files, and SQL to the server), live
+A trial is played as any other: pgbench in each server's container, sampling at 1 Hz (files, and SQL to the servers), live
 progress on a terminal. By slices of whole seconds, pairs in random order, the whole of pgherd is stopped (SIGSTOP) and
-continued (SIGCONT); while it is stopped, what runs is pgbench bare against the same server. So both sides share one
-server, one pgbench and its connections, and differ in nothing but pgherd; throughput.py, which starts pgbench anew for
+continued (SIGCONT); while it is stopped, what runs is pgbench bare against the same servers. So both sides share the
+servers, pgbench and its connections, and differ in nothing but pgherd; throughput.py, which starts pgbench anew for
 each side, sees five times the spread.
 
-Slices change when pgbench writes its line for a second; that line counts the transactions. A slice with pgherd at work
-begins with a sample at once, so that two seconds hold two or three samples: a little more than pgherd's 1 Hz.
+By default the host is full, as at the last points of a default density run: pgherd has no CPU of its own there, and the
+load never stops between slices. ``--databases 1 --vcpus 1`` leaves pgherd a CPU.
+
+Slices change when the first pgbench writes its line for a second; all begin together, and these lines count the transactions. A
+slice with pgherd at work begins with a sample at once, so that two seconds hold two or three samples: a little more than 1 Hz.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
@@ -52,11 +55,14 @@ def main() -> None:
     parser.add_argument("--slice", type=int, default=2, metavar="S", help="seconds of a slice  [default: 2]")
     parser.add_argument("--run", type=int, default=25, metavar="N", help="pairs in one run of pgbench  [default: 25]")
     parser.add_argument("--scale", type=int, default=10, help="pgbench scale  [default: 10]")
+    parser.add_argument("--databases", type=int, default=10, help="databases that are loaded at once  [default: 10]")
+    parser.add_argument("--vcpus", type=float, default=0.25, help="each database's share of CPU  [default: 0.25]")
     parser.add_argument("--clients", type=int, default=2, help="clients  [default: 2]")
     parser.add_argument("--more", action="store_true", help="add to the pairs of the last result, which had the same settings")
     options = parser.parse_args()
     pairs = options.pairs or (6 if options.quick else 450)
-    options.slice, options.scale = (1, 1) if options.quick else (options.slice, options.scale)
+    if options.quick:
+        options.slice, options.scale, options.databases = 1, 1, 2
     seed = outcome.seed_of(options)
     rng = random.Random(seed)
     runs = [[rng.random() < 0.5 for _ in range(min(options.run, pairs - begun))] for begun in range(0, pairs, options.run)]
@@ -78,7 +84,7 @@ def main() -> None:
                 raw += outcome.blocks_before("presence", options, settings)
             for plan in plans:
                 cpu = _slices(pid, Path(json.loads(told.readline())), plan)
-                counted = seconds(json.loads(told.readline()))[_BEGIN : _BEGIN + len(plan)]
+                counted = together([seconds(said) for said in json.loads(told.readline())])[_BEGIN : _BEGIN + len(plan)]
                 raw += _paired(counted, plan, cpu, options.slice)
                 ratio = paired.ratio([pair["present"] for pair in raw], [pair["absent"] for pair in raw])
                 if ratio.low is not None and ratio.high is not None:
@@ -110,21 +116,27 @@ def _played(options: argparse.Namespace, plans: list[list[bool]], tell: TextIO) 
         tell.write(json.dumps(thing) + "\n")
 
     node = deployed.CountedNode()
-    asked = {"databases": (1,), "scale": options.scale, "vcpus": 1, "cpu_mode": "cpuset", "clients": options.clients}
+    asked = {
+        "databases": (options.databases,),
+        "scale": options.scale,
+        "vcpus": options.vcpus,
+        "cpu_mode": "cpuset" if options.vcpus.is_integer() else "quota",
+        "clients": options.clients,
+    }
     try:
         with deployed.deployed(node, RunObserver(), seed=1, **asked) as up, deployed.watcher() as progress:
-            say({"slice seconds": options.slice, **up.settings()})
+            say({"slice seconds": options.slice, "databases": options.databases, **up.settings()})
             progress.planned(len(plans), sum(map(len, plans)))
             for number, plan in enumerate(plans, 1):
-                target = up.targets()[0]
+                targets = up.targets()
                 scratch = up.fleet.scratch / f"trial-{number}"
                 node.make_dir(str(scratch), mode=0o711)
-                trial = up.trial({target: load_on(up)}, ramp=0.0, seconds=_BEGIN + len(plan) + 2.0)
+                trial = up.trial(dict.fromkeys(targets, load_on(up)), ramp=0.0, seconds=_BEGIN + len(plan) + 2.0)
                 progress.trial(trial, number)
-                say(str(scratch / "00" / target.replace("/", ".") / "stderr"))
+                say(str(scratch / "00" / targets[0].replace("/", ".") / "stderr"))
                 with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as directory:
                     phases.run(node, trial, up.fleet, Path(directory), scratch, progress, up.fleet.watched)
-                    say(next(Path(directory).glob("drivers/*/*/stderr")).read_text())
+                    say([file.read_text() for file in Path(directory).glob("drivers/*/*/stderr")])
                 shutil.rmtree(scratch)
     except KeyboardInterrupt:
         return 130
@@ -163,6 +175,11 @@ def seconds(said: str) -> list[tuple[float, float]]:
     return [(at - begun, tps) for (at, tps), begun in zip(lines, starts, strict=False)]
 
 
+def together(drivers: Sequence[list[tuple[float, float]]]) -> list[tuple[float, float]]:
+    """Of each line number: the first driver's seconds, and the rates of all drivers added up."""
+    return [(lines[0][0], sum(tps for _, tps in lines)) for lines in zip(*drivers, strict=False)]
+
+
 def _paired(counted: list[tuple[float, float]], plan: list[bool], cpu: list[float], length: int) -> Iterator[dict[str, float]]:
     for start in range(0, len(plan), 2 * length):
         found: dict[str, float] = {}
@@ -178,7 +195,7 @@ def figures(raw: list[dict[str, Any]], length: int) -> list[Figure]:
     """The ratio, so that 1 means no cost; and that the sides were what they are called."""
     found = paired.ratio([pair["present"] for pair in raw], [pair["absent"] for pair in raw])
     goal = f"≥ {GOAL}, ± {WIDTH} at most"
-    made = [Figure.of("throughput, pgherd at work ÷ stopped", "", found, goal, judge(found), f"pairs of {length} s within one pgbench")]
+    made = [Figure.of("throughput, pgherd at work ÷ stopped", "", found, goal, judge(found), f"pairs of {length} s within running loads")]
     for side, name in (("present", "at work"), ("absent", "stopped")):
         used = mean_interval([100 * pair[f"pgherd CPU {side}"] for pair in raw])
         made.append(Figure.of(f"pgherd's own process, {name}", "% of a core", used))

@@ -28,16 +28,18 @@ WIDTH = 0.08
 def main() -> None:
     """Run, print, write."""
     parser = outcome.parser(__doc__, RUNS, "default runs")
+    parser.add_argument("--more", action="store_true", help="add to the runs that the result already has")
     options = parser.parse_args()
     runs = options.pairs or (2 if options.quick else RUNS)
     seed = outcome.seed_of(options)
-    before, raw = outcome.cpu_seconds(), []
+    before = outcome.cpu_seconds()
+    raw = outcome.document_before("repeatability", options, {}, "--more", free=("runs",))["raw"] if options.more else []
     with tempfile.TemporaryDirectory(prefix="pgherd-repeatability-") as directory:
         for number in range(1, runs + 1):
             raw.append(measured(Path(directory), seed + number, options.quick))
             row = raw[-1]
             outcome.say(f"{number} of {runs}: {row['answer']} Grade {row['grade']}: {row['reason'] or 'no doubt'}")
-            made = outcome.Outcome("repeatability", options.quick, seed, {"runs": number}, figures(raw), raw, outcome.noise_since(before))
+            made = outcome.Outcome("repeatability", options.quick, seed, {"runs": len(raw)}, figures(raw), raw, outcome.noise_since(before))
             outcome.store(made, options)  # an interrupted hour is not lost
     outcome.conclude(made, options)
 
@@ -97,7 +99,9 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
             if value and None not in (low, high)
         ]
         if len(widths) >= 3:
-            made.append(Figure.of(f"half width of the throughput efficiency at {n}", "ratio", mean_interval(widths), f"at most {WIDTH:g}"))
+            width = mean_interval(widths)
+            met = outcome.met(width, most=WIDTH)
+            made.append(Figure.of(f"half width of the throughput efficiency at {n}", "ratio", width, f"at most {WIDTH:g}", met))
     return made
 
 

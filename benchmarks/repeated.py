@@ -10,6 +10,7 @@ import json
 import random
 import re
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import outcome
 import paired
 from outcome import Figure
 
-from pgherd.analysis.intervals import Estimate
 from pgherd.model.errors import TrialError
 
 LOW, HIGH = 0.95, 1.05
@@ -27,40 +27,52 @@ SUM = re.compile(r"^sum: ([0-9.]+) tps$", re.MULTILINE)
 
 def main() -> None:
     """Measure, print, write."""
-    parser = outcome.parser(__doc__, 20, "pairs")
-    parser.add_argument("--databases", type=int, default=2, help="databases of the trial  [default: 2]")
-    parser.add_argument("--duration", type=float, help="length of each load  [default: 10; --quick: 2]")
+    parser = outcome.parser(__doc__, 20, "pairs of each number of databases")
+    parser.add_argument("--databases", type=int, nargs="+", default=[1, 8, 10], help="databases of the trial  [default: 1 8 10]")
+    parser.add_argument("--duration", type=float, default=9.0, help="length of each load  [default: 9]")
+    parser.add_argument("--more", action="store_true", help="add to the pairs of the last result, which had the same settings")
     options = parser.parse_args()
+    if options.quick:
+        options.databases, options.duration = [2], 2.0
     pairs = options.pairs or (2 if options.quick else 20)
-    seconds = options.duration or (2.0 if options.quick else 10.0)
     seed = outcome.seed_of(options)
-    raw: list[dict[str, Any]] = []
+    settings = {"seconds": options.duration}
+    raw = outcome.blocks_before("repeated", options, settings) if options.more else []
     before = outcome.cpu_seconds()
-    with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as name:
-        place = Path(name)
-        words = ["density", "--databases", str(options.databases), "--duration", f"{seconds:g}s", "--warmup", "2s", "--time-budget", "1s"]
-        words += ["--no-report", "--runs-dir", name]
-        measured(place, words)  # its golden copy is made once, as a script's files are: neither is in the load
-        script = place / "repeat.sh"
-        script.write_text(said(["show", "last", "1", "--repro-script", "--runs-dir", name]))
 
-        def note(number: int, pair: dict[str, float]) -> bool:
-            raw.append(dict(pair))
-            outcome.say(f"{number}: " + ", ".join(f"{side} {rate:,.0f} tps" for side, rate in pair.items()))
-            return False
+    def made() -> outcome.Outcome:
+        return outcome.Outcome("repeated", options.quick, seed, settings, figures(raw, options.quick), raw, outcome.noise_since(before))
 
-        sides = {"script": lambda: repeated(script), "pgherd": lambda: measured(place, words)}
-        paired.run_blocks(pairs, random.Random(seed), sides, note)
-    settings = {"databases": options.databases, "seconds": seconds}
-    ratio = paired.ratio([row["script"] for row in raw], [row["pgherd"] for row in raw])
-    figures = [figure(ratio, options.quick)]
-    outcome.conclude(outcome.Outcome("repeated", options.quick, seed, settings, figures, raw, outcome.noise_since(before)), options)
+    for databases in options.databases:
+        with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as name:
+            place = Path(name)
+            words = ["density", "--databases", str(databases), "--repeats", "1", "--duration", f"{options.duration:g}s", "--warmup", "2s"]
+            words += ["--time-budget", "1s", "--no-report", "--runs-dir", name]
+            measured(place, words)  # its golden copy is made once, as a script's files are: neither is in the load
+            script = place / "repeat.sh"
+            script.write_text(said(["show", "last", "1", "--repro-script", "--runs-dir", name]))
+
+            def note(number: int, pair: dict[str, float], databases: int = databases) -> bool:
+                raw.append({"databases": databases, **pair})
+                outcome.say(f"{databases} databases, {number}: " + ", ".join(f"{side} {rate:,.0f} tps" for side, rate in pair.items()))
+                if number >= paired.FEW:
+                    outcome.store(made(), options)  # an interrupted hour is not lost
+                return False
+
+            sides = {"script": partial(repeated, script), "pgherd": partial(measured, place, words)}
+            paired.run_blocks(pairs, random.Random(seed), sides, note)
+    outcome.conclude(made(), options)
 
 
-def figure(ratio: Estimate, quick: bool) -> Figure:
-    """The ratio, which is to lie near 1 with its whole interval."""
-    goal = ("", None) if quick else (f"{LOW:g} to {HIGH:g}", outcome.met(ratio, least=LOW, most=HIGH))
-    return Figure.of("throughput, the printed script ÷ pgherd", "", ratio, *goal)
+def figures(raw: list[dict[str, Any]], quick: bool) -> list[Figure]:
+    """The ratio of each number of databases, which is to lie near 1 with its whole interval."""
+    result = []
+    for databases in sorted({row["databases"] for row in raw}):
+        rows = [row for row in raw if row["databases"] == databases]
+        ratio = paired.ratio([row["script"] for row in rows], [row["pgherd"] for row in rows])
+        goal = ("", None) if quick else (f"{LOW:g} to {HIGH:g}", outcome.met(ratio, least=LOW, most=HIGH))
+        result.append(Figure.of(f"throughput of {databases} databases, the printed script ÷ pgherd", "", ratio, *goal))
+    return result
 
 
 def said(words: list[str]) -> str:
