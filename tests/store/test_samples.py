@@ -241,3 +241,30 @@ def test_a_full_disk_stays_one(tmp_path, rows, where):
     with pytest.raises(OSError) as full:
         write_samples_apart(tmp_path, rows)
     assert full.value.errno == errno.ENOSPC and full.value.filename
+
+
+INTERRUPTED_IMPORT = """
+import enum, os, pathlib, signal, sys
+from pgherd.node.interruption import ended_by_signals
+from pgherd.store.samples import write_samples
+
+original = enum.EnumType.__prepare__
+
+def prepare(*arguments, **options):
+    if sys._getframe(1).f_code.co_name == "_create_" and "duckdb" in sys.modules:  # as the native module makes its types
+        os.kill(os.getpid(), signal.SIGINT)
+    return original(*arguments, **options)
+
+enum.EnumType.__prepare__ = prepare
+try:
+    with ended_by_signals():
+        write_samples(pathlib.Path(sys.argv[1]), [(1.0, "cpu", "host", {"user": 1.0})])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_signal_while_duckdb_is_imported_interrupts_in_order(tmp_path):
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "interrupted\n"), ended.stderr

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgherd.model.errors import RunDirectoryError, TrialError
 from pgherd.node import files as node_files
+from pgherd.node.interruption import undisturbed
 from pgherd.store.version_1 import ENTITIES, METRICS
 
 if TYPE_CHECKING:
@@ -72,8 +73,12 @@ def write_samples(directory: Path, samples: Iterable[Sample]) -> list[Path]:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """Return the cached connection of the writer, because opening one costs as much as a file."""
-    import duckdb
+    """Return the cached connection of the writer, because opening one costs as much as a file.
+
+    A KeyboardInterrupt while duckdb's native module is initialized would abort the process, and nothing would be undone.
+    """
+    with undisturbed():
+        import duckdb
 
     return duckdb.connect(config={"threads": 1})
 
