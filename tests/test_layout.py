@@ -17,13 +17,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # Left may import right, never back nor across (of ui, cli has the one call that serves it):
-# cli → ui → studies → report, export, distributed → prepare → runner → cluster → runtimes → postgres, workloads, drivers, metrics, store
-# → host → node → model
+# cli → ui → studies → report, export, distributed, capture → prepare → runner → cluster → runtimes
+# → postgres, workloads, drivers, metrics, store → host → node → model
 LAYERS = (
     {"cli"},
     {"ui"},
     {"studies"},
-    {"report", "export", "distributed"},
+    {"report", "export", "distributed", "capture"},
     {"prepare"},
     {"runner"},
     {"cluster"},

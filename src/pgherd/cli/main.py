@@ -53,6 +53,7 @@ VERBS: dict[str, dict[str, str]] = {
         "balloon": "Build, inspect and demonstrate the pg_balloon extension.",
         "doctor": "Show what this host can do and what is missing.",
         "advise": "Check host and server against recommended settings.",
+        "capture": "Turn the load of a server into scripts and generated data.",
         "fit": "Fit scaling models to a CSV file.",
         "cluster": "Start, inspect and stop agents on several hosts.",
         "vm": "Build, boot and inspect virtual machine guests.",

@@ -191,6 +191,22 @@ def ask(dsn: str, statements: Sequence[str], *, option: str = "--dsn") -> tuple[
             raise UsageError(f"{option} {dsn}: {_error_text(error)}; connect as a superuser or a member of pg_monitor") from None
 
 
+def connect_read_only(dsn: str, *, option: str = "--dsn") -> psycopg.Connection[tuple[Any, ...]]:
+    """Open a read-only connection in autocommit mode to ``dsn``, as returned by ``normalize_dsn``.
+
+    Raises:
+        UsageError: The connection fails, sessions may write, or the version is not supported.
+    """
+    connection = _connect(dsn, option=option).connection
+    if connection.info.server_version // 10000 not in SUPPORTED:
+        version = connection.info.parameter_status("server_version")
+        connection.close()
+        raise UsageError(
+            f"{option} {dsn} is PostgreSQL {version}, which is not supported; pgherd works with {SUPPORTED[0]} to {SUPPORTED[-1]}"
+        )
+    return connection
+
+
 def require_reachable(found: ExternalDatabaseInfo, *, builtin: bool, writes: bool, scale: int | None, option: str = "--dsn") -> None:
     """Require that the database can run a load.
 
