@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t as t_distribution
 
-from pgherd.analysis.intervals import mean_interval, median_interval, ratio_of_means, student
+from pgherd.analysis.intervals import mean_interval, median_interval, ratio_of_means, share_interval, student
 
 values = st.lists(st.floats(1, 1e6), min_size=3, max_size=20)
 
@@ -119,3 +119,19 @@ def test_retransmits_have_a_range_and_values_that_change_sign_an_interval() -> N
     assert mean_interval([0.0, 0.0, 0.0]).high == 0
     assert mean_interval([-1.0, 0.0, 1.0]).low < 0
     assert mean_interval([0.0, 0.1, 0.9], signed=True).low < 0
+
+
+@pytest.mark.parametrize(
+    "hits, n, low, high",
+    [(0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0), (9, 10, 0.5550, 0.9975), (6, 6, 0.5407, 1.0), (5, 10, 0.1871, 0.8129)],
+)
+def test_share_interval_known_answers(hits, n, low, high):
+    """Clopper and Pearson's tables at 95 %."""
+    found = share_interval(hits, n)
+    assert found.value == hits / n and found.n == n
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_share_interval_needs_a_trial():
+    with pytest.raises(ValueError, match="at least one"):
+        share_interval(0, 0)

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
-from pgherd.drivers.pgbench import DRIVER, by_script, count_in_slices, curves, lag_growth
+from pgherd.drivers.pgbench import DRIVER, by_script, count_in_slices, curves, lag_growth, late_counts
 from pgherd.drivers.pgbench_output import LoggedTransaction, PgbenchReport, ProgressLine, read_logs, read_report
 from pgherd.model.errors import UsageError
-from pgherd.model.load import Load, Script
+from pgherd.model.load import LatencyObjective, Load, Script
 
 ENDPOINT = Endpoint("local/db01/pg/bench", "/usr/lib/postgresql/18/bin", "/run/x", 5432, "bench", "postgres", "/out", scale=10)
 
@@ -344,3 +344,28 @@ def test_one_turn_is_the_whole_window(capture) -> None:
     assert turned.throughput == pytest.approx(plain.throughput, rel=scatter)
     assert turned.latency.mean == pytest.approx(plain.latency.mean, rel=2 * scatter)
     assert turned.latency.p50 == pytest.approx(plain.latency.p50, rel=0.01)
+
+
+def test_late_transactions_are_counted_in_total_and_by_second() -> None:
+    objectives = (LatencyObjective(percentile=99, limit_ms=10), LatencyObjective(percentile=50, limit_ms=2.5))
+    sample = [LoggedTransaction(100 + i / 500, 20.0 if i >= 900 else 1.0 + i % 2) for i in range(1100)]
+    found = late_counts(objectives, sample, 100.0, 102.2)
+    assert found["values"] == {"logged_tx": 1100, "late_p99_10ms_tx": 200, "late_p50_2.5ms_tx": 200, "p99_ms": 20, "p50_ms": 2}
+    assert found["series"]["logged_tx"] == [500, 500], "the rest after the last whole second counts in the totals only"
+    assert found["series"]["late_p99_10ms_tx"] == [0, 100]
+    assert late_counts(objectives, sample[:100], 100.0, 102.2)["values"].keys() == {
+        "logged_tx",
+        "late_p99_10ms_tx",
+        "late_p50_2.5ms_tx",
+        "p50_ms",
+    }
+    assert late_counts((), sample, 100.0, 102.2) == {}
+
+
+def test_a_load_with_objectives_has_their_counts(capture) -> None:
+    run = capture("select-only")
+    load = run.load.model_copy(update={"objectives": (LatencyObjective(percentile=50, limit_ms=0.001),)})
+    found = DRIVER.result(load, run.files, run.started, run.window(0.6, 2.8), "x")
+    assert found.values["late_p50_0.001ms_tx"] == found.values["logged_tx"] == found.latency.sampled > 0
+    assert found.values["p50_ms"] == found.latency.p50
+    assert not result(run, 0.6, 2.8).values

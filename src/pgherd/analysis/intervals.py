@@ -70,6 +70,22 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95, *, signed: 
     return Estimate(mean, mean - half, mean + half, confidence, n, "mean of repeats, Student's t interval")
 
 
+def share_interval(hits: int, n: int, confidence: float = 0.95) -> Estimate:
+    """Estimate a share of independent trials with the exact interval of Clopper and Pearson (Biometrika 26, 1934).
+
+    Raises:
+        ValueError: no trials.
+    """
+    if n < 1:
+        raise ValueError("a share needs at least one trial")
+    from scipy.special import betaincinv  # scipy.stats takes four times as long to import
+
+    tail = (1 - confidence) / 2
+    low = float(betaincinv(hits, n - hits + 1, tail)) if hits else 0.0
+    high = float(betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
+    return Estimate(hits / n, low, high, confidence, n, "share of the trials, Clopper-Pearson interval")
+
+
 def median_interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 1000, seed: int = 1) -> Estimate:
     """Estimate the median with a percentile bootstrap interval over the repeats.
 

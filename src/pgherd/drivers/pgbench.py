@@ -45,6 +45,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import ceil, floor
 from statistics import fmean, median
+from typing import Any
 
 from pgherd.drivers.driver import CumulativeCurve, DriverSpan, Endpoint, MeasuredWindow
 from pgherd.drivers.pgbench_output import (
@@ -53,12 +54,13 @@ from pgherd.drivers.pgbench_output import (
     ProgressLine,
     first_logged,
     latency,
+    percentile,
     read_logs,
     read_progress,
     read_report,
 )
 from pgherd.model.errors import UsageError
-from pgherd.model.load import NEW_ORDER, Load
+from pgherd.model.load import NEW_ORDER, LatencyObjective, Load
 from pgherd.model.result import Latency, TargetResult
 
 PERIOD = 1.0
@@ -154,7 +156,36 @@ class PgbenchDriver:
             nopm=60 * scripts[NEW_ORDER] / counted.seconds if NEW_ORDER in scripts else None,
             first=span.first,
             last=span.last,
+            **late_counts(load.objectives, counted.sample, window.start, window.end),
         )
+
+
+def late_counts(
+    objectives: Sequence[LatencyObjective], sample: Sequence[LoggedTransaction], start: float, end: float
+) -> dict[str, dict[str, Any]]:
+    """Return values and series of the logged transactions for latency objectives. Empty without an objective.
+
+    ``logged_tx`` is their number, ``late_p99_10ms_tx`` the number of those beyond an objective's limit, both in total and by whole
+    seconds, and ``p99_ms`` the percentile.
+    """
+    if not objectives:
+        return {}
+    latencies = sorted(transaction.latency for transaction in sample)
+    values: dict[str, float] = {"logged_tx": len(latencies)}
+    seconds = floor(end - start + 1e-6)
+    series = {"logged_tx": [0.0] * seconds, **{f"late_{objective.key}_tx": [0.0] * seconds for objective in objectives}}
+    for transaction in sample:
+        second = min(int(transaction.at - start), seconds)
+        if second < seconds:
+            series["logged_tx"][second] += 1
+            for objective in objectives:
+                series[f"late_{objective.key}_tx"][second] += transaction.latency > objective.limit_ms
+    for objective in objectives:
+        values[f"late_{objective.key}_tx"] = len(latencies) - bisect_right(latencies, objective.limit_ms)
+        found = percentile(latencies, objective.percentile / 100)
+        if found is not None:
+            values[f"{objective.name}_ms"] = found
+    return {"values": values, "series": series}
 
 
 def _count(

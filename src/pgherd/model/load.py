@@ -29,6 +29,36 @@ class Script(Model):
     name: str | None = None
 
 
+class LatencyObjective(Model):
+    """Limit of a percentile of the latency: p99 within 10 ms means that at least 99 % of the transactions take at most 10 ms."""
+
+    percentile: float = Field(ge=50, lt=100)
+    limit_ms: float = Field(gt=0)
+
+    @property
+    def allowed(self) -> float:
+        """Share of the transactions that may take longer."""
+        return 1 - self.percentile / 100
+
+    @property
+    def name(self) -> str:
+        """The percentile as text, such as ``p99``."""
+        return f"p{self.percentile:g}"
+
+    @property
+    def key(self) -> str:
+        """The objective as a part of a name, such as ``p99_10ms``."""
+        return f"{self.name}_{self.limit_ms:g}ms"
+
+    @property
+    def doubled(self) -> LatencyObjective:
+        """The same percentile with twice the limit."""
+        return self.model_copy(update={"limit_ms": 2 * self.limit_ms})
+
+    def __str__(self) -> str:
+        return f"{self.name} ≤ {self.limit_ms:g} ms"
+
+
 class Load(Model):
     """Driver with clients or a rate on one target.
 
@@ -52,6 +82,7 @@ class Load(Model):
     sampling: float = Field(0.05, gt=0, le=1)
     kept_from_writing: bool = Field(False, description="the server's settings, or those of the sessions, reject writes")
     sched_batch: bool = Field(False, description="the driver runs under SCHED_BATCH")
+    objectives: tuple[LatencyObjective, ...] = Field((), description="limits beyond which the driver counts logged transactions (pgbench)")
     options: dict[str, str] = Field(default_factory=dict, description="options of the driver (see its module)")
 
     @model_validator(mode="before")

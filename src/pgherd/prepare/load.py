@@ -11,14 +11,13 @@ from pgherd.model.trial import State
 from pgherd.node.protocol import Node
 from pgherd.postgres.external_server import ExternalDatabaseInfo
 from pgherd.study.database_options import READ_ONLY, BuiltinWorkload, Scheduler
+from pgherd.study.objectives import LOG_LINES, rate_sampling
 from pgherd.workloads import bundled_scripts
 from pgherd.workloads import user_script as user_scripts
 from pgherd.workloads.bundled_scripts import ScriptMix
 from pgherd.workloads.script_parser import runs_programs
 from pgherd.workloads.user_script import ScriptLoader, ScriptWorkload
 
-_LINES = 500
-"""Maximum log lines per second: per database with ``rate``, or per client that runs the user's scripts."""
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible fractions of logged transactions. They are few, so that variants of one script usually have the same fraction."""
 
@@ -216,8 +215,8 @@ def sampling(
     if any(script.name is not None for script in scripts):
         return 1.0
     if rate is not None:
-        return min(1.0, _LINES / rate)
+        return rate_sampling(rate)
     usual = 0.05 if read_only else 0.2
     if user_scripts and pace is not None:
-        return max([usual, *(share for share in _SHARES if share <= _LINES * pace)])
+        return max([usual, *(share for share in _SHARES if share <= LOG_LINES * pace)])
     return usual

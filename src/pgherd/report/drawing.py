@@ -39,6 +39,7 @@ _GENERIC = (
     "pgherd.report.memory_figures",
     "pgherd.report.guest_memory_figures",
     "pgherd.report.io_figures",
+    "pgherd.report.objective_figure",
 )
 
 
@@ -115,6 +116,8 @@ def draw(inputs: FigureInputs) -> tuple[list[RenderedFigure], dict[str, str]]:
         if inputs.analysis.tables.get(FUNCTIONAL_TABLE) and name not in _OF_MEMORY:
             omitted[name] = EMULATION_REASON  # emulated processors: figures of speed or CPU are meaningless
             continue
+        if "objective" in inputs.analysis.tables and builder.__module__.startswith("pgherd.studies."):
+            continue  # a search by objective has none of the study's other tables
         try:
             with debug_mode(False):  # schema checks take longer than drawing, and the tests do them
                 figure = builder(inputs)

@@ -60,7 +60,9 @@ class MetricPair:
 
 
 def default_metric(record: RunRecord) -> str:
-    """Return the default metric of a gate: throughput, or the study's own."""
+    """Return the default metric of a gate: throughput, the study's own, or the capacity of a search by latency objective."""
+    if record.options.get("objectives"):
+        return "capacity"
     study = studies().get(record.study)
     return study.default_metric if study is not None else "throughput"
 

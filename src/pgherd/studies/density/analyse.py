@@ -15,7 +15,7 @@ from pgherd.analysis.model_selection import ModelSelection, fit_models
 from pgherd.analysis.stability import RANGE, SLOPE, rounds_of, steady_window
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
-from pgherd.studies.density import soak
+from pgherd.studies.density import objective, soak
 from pgherd.studies.density.curve import (
     DensityCurve,
     DensityPoint,
@@ -38,6 +38,7 @@ from pgherd.studies.density.findings import (
 )
 from pgherd.studies.density.modes import mode_findings, mode_rows, mode_sentence, seconds_near_full
 from pgherd.studies.density.options import REFERENCE_END, DensityOptions, next_point, reference_point
+from pgherd.studies.density.propose import build_trial
 from pgherd.study.grade import check_warnings, failure_warnings, fallback_warnings, grade, judge_answer, qualify_answer, trial_warnings
 from pgherd.study.repeats import join_continuations
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
@@ -51,6 +52,8 @@ UNFAIR_RATIO = 0.8
 
 def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis:
     """Compute findings, tables and figures of a density run, its answer in one sentence, and its grade."""
+    if options.objectives:
+        return objective.analyse(options, results, build_trial)
     windows = soak.soak_windows(results) if options.soak_seconds else []
     trials = join_continuations(results)
     # soak_warnings() reports the noisy windows of a soak, which count.

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.units import Duration
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
+from pgherd.study.objectives import ObjectiveOptions, ObjectiveRequest
 from pgherd.study.option import WORKLOAD, null_means_default, option, redefined
 
 SMALL_HOST_CORES = 32
@@ -32,7 +33,7 @@ SOAK_STRETCH = 10
 """Windows of each trial of a soak. An interruption loses at most these windows."""
 
 
-class DensityOptions(DatabaseOptions):
+class DensityOptions(ObjectiveOptions, DatabaseOptions):
     """Complete options of a density run.
 
     ``clients`` is the number of clients of each database.
@@ -138,7 +139,7 @@ def deployment(options: DensityOptions) -> Deployment:
     return options.deploy(container_names(options))
 
 
-class DensityRequest(DatabaseRequest):
+class DensityRequest(ObjectiveRequest, DatabaseRequest):
     """Options of ``pgherd density`` as given on the command line or in a scenario."""
 
     databases: tuple[int, ...] | None = option(

@@ -18,9 +18,11 @@ from pgherd.prepare.load import Load
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.runtimes.balloon_controller import moves
+from pgherd.studies.density.objective import choose_sizes
 from pgherd.studies.density.options import E1_VCPUS, SMALL_HOST_CORES, SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
 from pgherd.studies.density.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET
+from pgherd.study.objectives import objective_fields
 
 E1_MEMORY = 8 * 2**30
 _ROUND = 64 * 2**20
@@ -35,6 +37,9 @@ _LARGER = 1.5
 def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
     """Complete a density request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     _require_long_enough(request.soak)
+    if request.slo and request.soak is not None:
+        raise UsageError("--slo and --soak exclude each other: a soak measures one number of databases; give one of them")
+    sought = objective_fields(request)
     cached = request.bound_by == "cpu"
     with prepare_databases(node, request, dry) as preparation:
         share, load, runtime, guests = preparation.share, preparation.load, preparation.runtime, preparation.guests
@@ -49,7 +54,10 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             limit = choose_memory(preparation.containers)
             policy = None if guests is None else guests.policy
             max_databases = _most_databases(share, limit or need, policy, request.databases)
-            points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, request.efficiency, max_databases))))
+            if sought:
+                points = tuple(sorted({1, *(request.databases or choose_sizes(share.cores, cpu.vcpus, max_databases))}))
+            else:
+                points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, request.efficiency, max_databases))))
             memory = limit
             if limit is None and capabilities_of(runtime).memory_limit:
                 memory = _equal_memory(share, cpu.vcpus, policy, max(points), need)
@@ -80,7 +88,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             efficiency=request.efficiency,
             bound_by=request.bound_by,
             soak_seconds=request.soak,
-        )
+        ).model_copy(update=sought)
         return complete(
             preparation,
             "density",

@@ -15,6 +15,7 @@ from pgherd.model.deployment import Deployment, Host
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial, ValidityCheck
+from pgherd.studies.density import objective
 from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, container_names, deployment, reference_point
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import target
@@ -23,6 +24,8 @@ from pgherd.study.trial_schedule import Point, SchedulePlan
 
 def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the next trials, or the reason to stop. The result depends on the arguments only."""
+    if options.objectives:
+        return objective.propose(options, results, build_trial)
     if options.soak_seconds:
         return _propose_soak(options, results)
     return trial_schedule.propose(options, _design(options), results)
@@ -30,6 +33,8 @@ def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal
 
 def planned(options: DensityOptions) -> tuple[Trial, ...]:
     """Return all trials planned at the start, including those that may not fit into the time budget."""
+    if options.objectives:
+        return tuple(propose(options, ()).trials)
     return _soak(options) if options.soak_seconds else _design(options).planned
 
 
@@ -40,7 +45,7 @@ def worst_case(options: DensityOptions) -> int:
 
 def _design(options: DensityOptions) -> SchedulePlan:
     def build(point: Point, repeat: int, reason: str) -> Trial:
-        return _trial(options, int(point["databases"]), repeat, reason)
+        return build_trial(options, int(point["databases"]), repeat, reason)
 
     points = [{"databases": databases} for databases in options.databases]
     return SchedulePlan(_blocks(options), points, build, lambda point: options.repeats, focus=lambda results: _crossing(options, results))
@@ -56,7 +61,7 @@ def _blocks(options: DensityOptions) -> list[tuple[Trial, ...]]:
     for repeat in range(options.repeats):
         order = list(options.databases)
         rng.shuffle(order)
-        blocks.append(tuple(_trial(options, databases, repeat, "planned") for databases in order))
+        blocks.append(tuple(build_trial(options, databases, repeat, "planned") for databases in order))
     return blocks
 
 
@@ -130,7 +135,8 @@ def _deployment(options: DensityOptions) -> Deployment:
     return _cached_deployment(options.model_dump_json())
 
 
-def _trial(options: DensityOptions, databases: int, repeat: int, reason: str) -> Trial:
+def build_trial(options: DensityOptions, databases: int, repeat: int, reason: str) -> Trial:
+    """Return a trial that loads a number of databases."""
     phase = Phase(name="steady", warmup=options.warmup, seconds=options.duration, loads=_loads(options, databases, repeat))
     return _build(options, databases, repeat, reason, (phase,))
 

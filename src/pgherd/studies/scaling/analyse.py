@@ -13,6 +13,7 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.analysis.model_selection import ModelSelection, fit_models
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
+from pgherd.studies.scaling import objective
 from pgherd.studies.scaling.curve import (
     NEAR_PEAK_SHARE,
     ScalingCurve,
@@ -25,6 +26,7 @@ from pgherd.studies.scaling.curve import (
     shape_findings,
 )
 from pgherd.studies.scaling.options import ScalingOptions, plural, scripts_of
+from pgherd.studies.scaling.propose import build_trial
 from pgherd.studies.scaling.tables import NO_PERCENTILE, NO_SPLIT, cpu_rows, ratio_findings, ratio_rows, scaling_rows, variant_rows
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import fallback_warnings, grade, qualify_answer, trial_warnings, worst
@@ -34,6 +36,8 @@ from pgherd.study.scaling_models import model_curves, model_findings, model_rows
 
 def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis:
     """Compute findings, tables and figures of a scaling run, its answer in one sentence, and its grade."""
+    if options.objectives:
+        return objective.analyse(options, results, build_trial)
     warnings = trial_warnings(results)
     servers = options.servers()
     curves = [

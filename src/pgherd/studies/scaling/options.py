@@ -12,6 +12,7 @@ from pgherd.model.base import Model
 from pgherd.model.load import ClientPlace
 from pgherd.model.units import Duration, Size
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
+from pgherd.study.objectives import ObjectiveOptions, ObjectiveRequest
 from pgherd.study.option import null_means_default, option, redefined
 
 CLIENTS_PER_CORE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -30,7 +31,7 @@ class ScalingVariant(Model):
     options: DatabaseOptions
 
 
-class ScalingOptions(DatabaseOptions):
+class ScalingOptions(ObjectiveOptions, DatabaseOptions):
     """Complete options of a scaling run.
 
     ``clients`` are the planned numbers of clients. The servers are configured for ``max_clients``. If ``refine`` is True, more
@@ -102,7 +103,7 @@ def choose_clients(cores: float, limit: int | None = None) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-class ScalingRequest(DatabaseRequest):
+class ScalingRequest(ObjectiveRequest, DatabaseRequest):
     """Options of ``pgherd scaling`` as given on the command line or in a scenario."""
 
     LEFT_OUT: ClassVar[dict[str, str]] = {"rate": "scaling measures the maximum throughput of each number of clients; leave the rate out"}

@@ -18,6 +18,7 @@ from pgherd.prepare.volumes import disk_space
 from pgherd.studies.scaling.options import MAX_CLIENTS_FACTOR, ScalingOptions, ScalingRequest, ScalingVariant, choose_clients, plural
 from pgherd.studies.scaling.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET, DatabaseOptions
+from pgherd.study.objectives import objective_fields
 
 BUDGET_FACTOR = 1.15
 """Time budget as a multiple of the time under load, for transitions, reruns and more points."""
@@ -36,6 +37,8 @@ def prepare(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
     """Complete a scaling request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     if not request.variant:
         return _with_budget(_server(node, request, dry))
+    if request.slo:
+        raise UsageError("--slo and --variant exclude each other: a search has one server; run scaling once for each variant")
     # A single variant is compared with the unchanged request.
     texts = request.variant if len(request.variant) > 1 else (BASE, *request.variant)
     requests = expand(request.model_copy(update={"variant": ()}), texts, fixed=FIXED | _SHARED)
@@ -79,7 +82,7 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
             fixed_repeats=request.repeats is not None,
             duration=request.duration,
             warmup=request.warmup,
-        )
+        ).model_copy(update=objective_fields(request))
         disk = disk_space(preparation.workspace, preparation.volumes, 1, size.bytes, writes=not load.read_only)
         return complete(
             preparation,

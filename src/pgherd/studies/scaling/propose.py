@@ -24,6 +24,7 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial, ValidityCheck
+from pgherd.studies.scaling import objective
 from pgherd.studies.scaling.options import CONTAINER, ScalingOptions, scripts_of
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import DatabaseOptions, target
@@ -41,17 +42,19 @@ MIN_RISE = 0.02
 
 def propose(options: ScalingOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the next trials, or the reason to stop. The result depends on the arguments only."""
+    if options.objectives:
+        return objective.propose(options, results, build_trial)
     return trial_schedule.propose(options, _design(options), results)
 
 
 def planned(options: ScalingOptions) -> tuple[Trial, ...]:
     """Return all trials planned at the start, including those that may not fit into the time budget."""
-    return _design(options).planned
+    return tuple(propose(options, ()).trials) if options.objectives else _design(options).planned
 
 
 def _design(options: ScalingOptions) -> SchedulePlan:
     def build(point: Point, repeat: int, reason: str) -> Trial:
-        return _trial(options, str(point.get("variant", "")), int(point["clients"]), repeat, reason)
+        return build_trial(options, str(point.get("variant", "")), int(point["clients"]), repeat, reason)
 
     def reserved(point: Point) -> int:
         return options.repeats
@@ -62,7 +65,7 @@ def _design(options: ScalingOptions) -> SchedulePlan:
             return ()
         rng = random.Random(f"refine {options.seed} {clients}")
         return [
-            _trial(options, variant, clients, repeat, f"added: the curve is least certain at {clients} clients")
+            build_trial(options, variant, clients, repeat, f"added: the curve is least certain at {clients} clients")
             for variant in rng.sample(list(options.servers()), len(options.servers()))
             for repeat in range(options.repeats)
         ]
@@ -87,7 +90,7 @@ def _blocks(options: ScalingOptions) -> list[tuple[Trial, ...]]:
         previous = order[-1]
         blocks.append(
             tuple(
-                _trial(options, variant, clients, repeat, "planned")
+                build_trial(options, variant, clients, repeat, "planned")
                 for variant in order
                 for clients in rng.sample(options.clients, len(options.clients))
             )
@@ -116,7 +119,8 @@ def _cached_deployment(text: str) -> Deployment:
     return DatabaseOptions.model_validate_json(text).deploy((CONTAINER,))
 
 
-def _trial(options: ScalingOptions, variant: str, clients: int, repeat: int, reason: str) -> Trial:
+def build_trial(options: ScalingOptions, variant: str, clients: int, repeat: int, reason: str) -> Trial:
+    """Return a trial of a variant with a number of clients."""
     server = options.servers()[variant]
     load = server.load(clients)
     phase = Phase(name="steady", warmup=options.warmup, seconds=options.duration, loads={target(CONTAINER): load})

@@ -11,11 +11,12 @@ STUDY = Study(
     help="Measure one server's throughput against its number of clients.",
     examples=(
         ("pgherd scaling", "default run, under 5 minutes"),
+        ("pgherd scaling --slo p99=10ms", "the highest rate that keeps the objective"),
         ("pgherd scaling --workload tpcb-like --scale 50", ""),
         ("pgherd scaling --variant old:pg-version=15 --variant new:pg-version=18", ""),
         ("pgherd scaling --cluster mine --client-host a", "server and clients on two hosts of a cluster"),
     ),
-    common=(*("clients", "variant", "workload", "script", "scale", "duration", "repeats", "time-budget", "set", "dsn", "dry-run"),),
+    common=(*("clients", "slo", "variant", "workload", "script", "scale", "duration", "repeats", "time-budget", "set", "dsn", "dry-run"),),
     request="ScalingRequest",
     resolved="ScalingOptions",
     hosts="one",
@@ -47,5 +48,5 @@ STUDY = Study(
     percent=frozenset({"client_cpu_share"}),
     figures=("figures", "figures_cpu"),
     overlays="figures",
-    web=("clients", "workload", "scale", "duration", "repeats"),
+    web=("clients", "workload", "scale", "slo", "duration", "repeats"),
 )

@@ -1,0 +1,141 @@
+"""Search for the largest size whose short blocks pass, by bisection, with an exact interval. Pure.
+
+Each block at a size (databases, or a rate) passes or fails. The share of passing blocks does not grow with the size, and a size passes if
+at least half of its blocks do. The search doubles the size until one fails, and halves the gap with few blocks per size. Then it measures
+the two sizes on both sides of the limit in turn, until each has enough blocks. Every decision uses all blocks so far, so an unlucky block
+on the way is corrected later.
+
+Imports no scientific library at its top, because it runs between the trials.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+PASSING_SHARE = 0.5
+"""Share of the blocks that must pass at a size."""
+PROBE_BLOCKS = 2
+"""Blocks of a size on the way, if they agree. Otherwise one more."""
+GROWTH = 2
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Blocks of one size. ``attempts`` also counts those without a usable result."""
+
+    passed: int
+    blocks: int
+    attempts: int = 0
+
+    @property
+    def agreed(self) -> bool:
+        """Whether the blocks agree, or there are enough of them for a majority."""
+        return self.blocks > PROBE_BLOCKS or (self.blocks == PROBE_BLOCKS and self.passed in (0, self.blocks))
+
+
+Tallies = Mapping[float, Tally]
+
+
+@dataclass(frozen=True)
+class PassLimit:
+    """The largest passing size, with its interval.
+
+    Attributes:
+        value: the largest measured size that passes. None: the smallest one fails.
+        failing: the smallest measured size above it. None: no larger one was measured.
+        low: largest size that passes for certain. None: no size does.
+        high: largest size that may pass. None: no measured size fails for certain.
+        blocks: number of blocks of all sizes.
+    """
+
+    value: float | None
+    failing: float | None
+    low: float | None
+    high: float | None
+    blocks: int
+
+
+def fitted_shares(tallies: Tallies) -> dict[float, float]:
+    """Return the closest falling shares of passing blocks by size, weighted by the blocks (pool adjacent violators)."""
+    pools: list[tuple[int, int, list[float]]] = []
+    for size in sorted(size for size, tally in tallies.items() if tally.blocks):
+        passed, blocks, sizes = tallies[size].passed, tallies[size].blocks, [size]
+        while pools and pools[-1][0] * blocks <= passed * pools[-1][1]:
+            before = pools.pop()
+            passed, blocks, sizes = passed + before[0], blocks + before[1], before[2] + sizes
+        pools.append((passed, blocks, sizes))
+    return {size: passed / blocks for passed, blocks, sizes in pools for size in sizes}
+
+
+def border(tallies: Tallies) -> tuple[float | None, float | None]:
+    """Return the largest passing and the smallest failing measured size."""
+    shares = fitted_shares(tallies)
+    passing = max((size for size, share in shares.items() if share >= PASSING_SHARE), default=None)
+    failing = min((size for size, share in shares.items() if share < PASSING_SHARE), default=None)
+    return passing, failing
+
+
+def next_sizes(candidates: Sequence[float], tallies: Tallies, blocks: int, first: float) -> list[float]:
+    """Return the sizes of the next blocks, in order. Empty: the search is over.
+
+    Args:
+        candidates: ascending sizes that can be measured.
+        tallies: the blocks so far.
+        blocks: blocks of each of the two sizes that decide the answer. With PROBE_BLOCKS, no size gets more than the search needs.
+        first: the size that is measured after the smallest one.
+    """
+
+    def lacking(size: float, wanted: int) -> bool:
+        tally = tallies.get(size, Tally(0, 0))
+        return tally.blocks < wanted and tally.attempts < 2 * wanted
+
+    smallest, largest = candidates[0], candidates[-1]
+    if lacking(smallest, PROBE_BLOCKS):
+        return [smallest] * (PROBE_BLOCKS - tallies.get(smallest, Tally(0, 0)).blocks)
+    for size in sorted(tallies):
+        if not tallies[size].agreed and lacking(size, PROBE_BLOCKS + 1):
+            return [size] * max(1, PROBE_BLOCKS - tallies[size].blocks)
+    passing, failing = border(tallies)
+    if passing is None:
+        return [smallest] if lacking(smallest, blocks) else []
+    probe = None
+    if failing is None and passing < largest:
+        wanted = max(first, GROWTH * passing)
+        probe = candidates[min(bisect_left(candidates, wanted), len(candidates) - 1)]
+    elif failing is not None:
+        between = [size for size in candidates if passing < size < failing]
+        probe = between[len(between) // 2] if between else None
+    if probe is not None and lacking(probe, PROBE_BLOCKS):
+        return [probe] * PROBE_BLOCKS
+    return [size for size in (passing, failing) if size is not None and lacking(size, blocks)]
+
+
+def pass_limit(candidates: Sequence[float], tallies: Tallies) -> PassLimit:
+    """Return the largest passing size with its interval of 95 %.
+
+    A size passes for certain if the exact interval of the share of passing blocks is above PASSING_SHARE. All measured sizes from there to
+    the limit count, since the share does not grow with the size. A size fails for certain in the same way.
+    """
+    from pgherd.analysis.intervals import share_interval
+
+    passing, failing = border(tallies)
+    measured = sorted(size for size, tally in tallies.items() if tally.blocks)
+
+    def bounds(low: float, high: float) -> tuple[float, float]:
+        inside = [tallies[size] for size in measured if low <= size <= high]
+        found = share_interval(sum(tally.passed for tally in inside), sum(tally.blocks for tally in inside))
+        return found.low or 0.0, found.high or 0.0
+
+    certain = [size for size in measured if passing is not None and size <= passing and bounds(size, passing)[0] > PASSING_SHARE]
+    refuted = [size for size in measured if failing is not None and size >= failing and bounds(failing, size)[1] < PASSING_SHARE]
+    high = max((size for size in candidates if size < min(refuted)), default=0.0) if refuted else None
+    return PassLimit(passing, failing, max(certain, default=None), high, sum(tally.blocks for tally in tallies.values()))
+
+
+def is_decided(limit: PassLimit, candidates: Sequence[float]) -> bool:
+    """Return whether no candidate is left between the largest passing and the smallest failing size."""
+    if limit.value is None or limit.failing is None:
+        return False
+    return not any(limit.value < size < limit.failing for size in candidates)

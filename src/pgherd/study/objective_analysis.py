@@ -1,0 +1,438 @@
+"""Analysis of a search by latency objective: answer, interval, what fails first, cost, and the table of all sizes. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pgherd.analysis import pass_search
+from pgherd.analysis.intervals import mean_interval, median_interval, share_interval
+from pgherd.analysis.pass_search import PassLimit
+from pgherd.model.analysis import Analysis, Finding
+from pgherd.model.load import LatencyObjective
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.study import objectives as judged
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.grade import failure_warnings, grade_of, judge_answer, qualify_answer, trial_warnings
+from pgherd.study.objectives import Search, SearchOptions
+
+Row = dict[str, Finding | str | int | float | None]
+
+THROTTLED, CROWDED, WAITING = 0.05, 0.8, 0.1
+"""Shares from which a resource counts as the cause: quota periods with throttled tasks, used CPUs of the host, CPU time waiting for I/O."""
+ROUNDED = 2
+"""Significant digits of a proposed limit."""
+
+
+class ObjectiveStudyOptions(SearchOptions, Protocol):
+    """Options of a study of databases with objectives."""
+
+    @property
+    def price_per_hour(self) -> float | None: ...
+    @property
+    def host_cores(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The sizes of a search in words.
+
+    Attributes:
+        column: name of the size in points and tables, such as ``databases``.
+        unit: unit of the size.
+        text: a size as the subject of a sentence, with its verb, such as ``12 databases at 300 tps each keep``.
+        short: a size in words, such as ``13 databases``.
+        total: transactions per second at a size.
+        more: why no larger size was measured, and what to do.
+        alternative: another size of the same study that keeps the objective, if the smallest one does not. '' if there is none.
+    """
+
+    column: str
+    unit: str
+    text: Callable[[float], str]
+    short: Callable[[float], str]
+    total: Callable[[float], float]
+    more: str
+    alternative: str = ""
+
+
+def objective_text(objectives: Sequence[LatencyObjective]) -> str:
+    """Return the objectives as text, such as ``p95 ≤ 5 ms and p99 ≤ 10 ms``."""
+    return " and ".join(map(str, objectives))
+
+
+def analyse_search(
+    options: ObjectiveStudyOptions, search: Search, subject: Subject, results: Sequence[TrialResult], findings: Mapping[str, Finding]
+) -> Analysis:
+    """Return the analysis of a search, with further ``findings`` of its study."""
+    blocks = judged.blocks_of(search, results)
+    found = judged.tallies(blocks, options.objectives, options.thresholds)
+    limit = pass_search.pass_limit(search.candidates, found)
+    if limit.failing is None and limit.value is not None and limit.value < search.candidates[-1]:
+        subject = replace(subject, more="the time budget ended the search: raise --time-budget")
+    cause = _cause(options, blocks.get(limit.failing, ())) if limit.failing is not None else ""
+    capacity = capacity_finding(limit, search, subject)
+    all_findings = {
+        "capacity": capacity,
+        "capacity_doubled": _doubled(options, search, subject, blocks),
+        **costs(options.price_per_hour, capacity, subject),
+        **(_latencies(options, blocks[limit.value], subject.short(limit.value)) if limit.value is not None else {}),
+        **findings,
+    }
+    rows = [size_row(options, subject, size, trials, limit) for size, trials in blocks.items() if judged.used_blocks(trials)]
+    used = [trial for trials in blocks.values() for trial in judged.used_blocks(trials)]
+    decided = pass_search.is_decided(limit, search.candidates)
+    clean = [not trial.tainted for trial in used]
+    grade = grade_of(clean, {trial.trial.key() for trial in used}, results, whole=decided)
+    grade, reason = judge_answer(grade, _doubts(limit, search, subject, decided=decided))
+    answer = _answer(options, limit, subject, cause, blocks, search)
+    if limit.value is None:
+        grade, reason = (
+            "C",
+            "one database alone misses the objective" if subject.column == "databases" else "every rate misses the objective",
+        )
+    else:
+        answer = qualify_answer(answer, grade)
+    return Analysis(
+        answer=answer,
+        details=_details(options, limit, subject, all_findings, blocks),
+        grade=grade,
+        grade_reason=reason,
+        findings=all_findings,
+        tables={"objective": rows},
+        warnings=trial_warnings(results, "a size"),
+        next_steps=_next_steps(limit, search, subject, decided=decided),
+        figures={
+            "objective": {
+                "size": subject.column,
+                "objectives": [objective.model_dump() for objective in options.objectives],
+                "capacity": limit.value,
+            }
+        },
+    )
+
+
+def refused(reason: str, results: Sequence[TrialResult], findings: Mapping[str, Finding]) -> Analysis:
+    """Return the analysis of a run whose request cannot be answered, such as a rate above the capacity of one database."""
+    unknown = {"capacity": missing("databases", reason), **findings}
+    return Analysis(answer=f"No answer: {reason}.", grade="C", grade_reason=reason, findings=unknown, warnings=failure_warnings(results))
+
+
+# ---- findings
+
+
+def capacity_finding(limit: PassLimit, search: Search, subject: Subject) -> Finding:
+    """Return the largest size that keeps the objectives, with its interval."""
+    method = "at least half of the blocks pass; bisection, exact (Clopper-Pearson) interval of the share of passing blocks"
+    if limit.value is None:
+        return missing(subject.unit, f"{subject.short(search.candidates[0])} already miss the objective in most blocks", method=method)
+    if limit.failing is None:
+        note = f"{subject.short(limit.value)}, the largest measured, keep it; {subject.more}"
+        return missing(subject.unit, note, method=method)
+    high, note = limit.high, f"{subject.short(limit.failing)} miss it in most blocks"
+    if high is None:
+        high, note = limit.failing, f"{note}; upper bound not reached"
+    low = limit.low if limit.low is not None else 0.0
+    return Finding(
+        value=limit.value,
+        unit=subject.unit,
+        low=min(low, limit.value),
+        high=max(high, limit.value),
+        confidence=0.95,
+        n=limit.blocks,
+        method=method,
+        note=note,
+    )
+
+
+def _doubled(options: ObjectiveStudyOptions, search: Search, subject: Subject, blocks: Mapping[float, Sequence[TrialResult]]) -> Finding:
+    """Return the largest size that keeps twice the limits."""
+    doubled = [objective.doubled for objective in options.objectives]
+    limit = pass_search.pass_limit(search.candidates, judged.tallies(blocks, doubled, options.thresholds))
+    if limit.value is None or limit.failing is None:
+        note = "no size keeps twice the limit" if limit.value is None else f"{subject.short(limit.value)}, the largest measured, keep it"
+        return missing(subject.unit, note)
+    return Finding(
+        value=limit.value,
+        unit=subject.unit,
+        low=limit.value,
+        high=max((size for size in search.candidates if size < limit.failing), default=limit.value),
+        n=limit.blocks,
+        method="at least half of the blocks pass; low and high are the sizes between which few blocks leave it",
+        note=f"with {objective_text(doubled)}",
+    )
+
+
+def costs(price: float | None, capacity: Finding, subject: Subject) -> dict[str, Finding]:
+    """Return the cost per million transactions, and the size that one unit of money per hour pays for."""
+    if price is None:
+        return {}
+    per_million, per_price = "per million transactions", f"{subject.unit} for 1 per hour"
+    if capacity.value is None:
+        return {"cost_per_million": missing(per_million, capacity.note), "capacity_per_price": missing(per_price, capacity.note)}
+
+    def cost(size: float | None) -> float | None:
+        return price / 3600 / subject.total(size) * 1e6 if size else None
+
+    note = f"at {price:g} per hour"
+    high = cost(capacity.low)
+    cost_finding = Finding(
+        value=cost(capacity.value),
+        unit=per_million,
+        low=None if high is None else cost(capacity.high),
+        high=high,
+        confidence=None if high is None else capacity.confidence,
+        n=capacity.n,
+        method="price ÷ transactions at the capacity",
+        note=note if high is not None else f"{note}; no interval: the capacity's interval starts at 0",
+    )
+    parts = {name: None if (part := getattr(capacity, name)) is None else part / price for name in ("value", "low", "high")}
+    return {
+        "cost_per_million": cost_finding,
+        "capacity_per_price": capacity.model_copy(update={**parts, "unit": per_price, "method": "capacity ÷ price", "note": note}),
+    }
+
+
+def worst_latency(trial: TrialResult, objective: LatencyObjective) -> float | None:
+    """Return the percentile of the worst database of a block in ms. None unless every database has it."""
+    values = [target.values.get(f"{objective.name}_ms") for phase in trial.phases for target in phase.targets]
+    return max((value for value in values if value is not None), default=None) if None not in values else None
+
+
+def _latencies(options: ObjectiveStudyOptions, trials: Sequence[TrialResult], where: str) -> dict[str, Finding]:
+    return {
+        f"{objective.name.replace('.', '_')}_at_capacity": latency_finding(trials, objective, f"of the worst database, with {where}")
+        for objective in options.objectives
+    }
+
+
+def latency_finding(trials: Sequence[TrialResult], objective: LatencyObjective, note: str = "") -> Finding:
+    """Return the median over blocks of the worst database's percentile."""
+    values = [value for trial in judged.used_blocks(trials) if (value := worst_latency(trial, objective)) is not None]
+    if not values:
+        return missing("ms", "too few sampled transactions above it in at least one database")
+    return as_finding(median_interval(values), "ms", note)
+
+
+# ---- table
+
+
+def size_row(options: ObjectiveStudyOptions, subject: Subject, size: float, trials: Sequence[TrialResult], limit: PassLimit) -> Row:
+    """Return the row of one size."""
+    used = judged.used_blocks(trials)
+    failed = [judged.misses(trial, options.objectives, options.thresholds) for trial in used]
+    passed = sum(not names for names in failed)
+    reasons = Counter(names[0] for names in failed if names)
+    row: Row = {
+        subject.column: int(size) if size == int(size) else size,
+        "keeps": "yes" if limit.value is not None and size <= limit.value else "no",
+        "blocks_kept": as_finding(share_interval(passed, len(used)), "ratio", "blocks that pass"),
+    }
+    for objective in options.objectives:
+        row[objective.name.replace(".", "_")] = latency_finding(trials, objective, "worst database, median of the blocks")
+    worst = [max(_late_shares(trial, options.objectives)) for trial in used]
+    lags = [value for trial in used if (value := _lag(trial)) is not None]
+    host = [value for trial in used if (value := _host_share(trial)) is not None]
+    row |= {
+        "late_share": as_finding(median_interval(worst), "ratio", "worst database, median of the blocks"),
+        "schedule_lag": as_finding(median_interval(lags), "ms", "worst database, median of the blocks")
+        if lags
+        else missing("ms", "not logged"),
+        "throughput": as_finding(mean_interval([_throughput(trial) for trial in used]), "tps"),
+        "host_cpu": as_finding(_shares(host), "ratio") if host else missing("ratio", "the host's CPU was not measured"),
+        "misses": reasons.most_common(1)[0][0] if reasons else "",
+        "tainted_trials": sum(trial.tainted for trial in trials),
+        "trials": len(trials),
+    }
+    return row
+
+
+def _shares(values: Sequence[float]) -> Any:
+    found = mean_interval(values)
+    return found if found.low is None or found.high is None else replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+
+
+def _late_shares(trial: TrialResult, objectives: Sequence[LatencyObjective]) -> list[float]:
+    return [judged.late_share(target, objective) for phase in trial.phases for target in phase.targets for objective in objectives] or [0.0]
+
+
+def _lag(trial: TrialResult) -> float | None:
+    """Return the largest mean schedule lag of a database in ms."""
+    lags = [target.latency.lag_mean for phase in trial.phases for target in phase.targets]
+    return max((lag for lag in lags if lag is not None), default=None)
+
+
+def _throughput(trial: TrialResult) -> float:
+    seconds = sum(phase.seconds for phase in trial.phases)
+    return sum(phase.throughput * phase.seconds for phase in trial.phases) / seconds if seconds else 0.0
+
+
+def _host_share(trial: TrialResult) -> float | None:
+    """Return the used share of the host's CPUs, steal included. None if it was not measured."""
+    shares = []
+    for phase in trial.phases:
+        host, busy = phase.metrics.get("host", {}), phase.busy_cores()
+        total = host.get("cpu.online") or (None if busy is None else busy + host.get("cpu.idle", 0.0) + host.get("cpu.iowait", 0.0))
+        if busy is None or not total:
+            return None
+        shares.append(min(1.0, (busy + host.get("cpu.steal", 0.0)) / total))
+    return statistics.fmean(shares) if shares else None
+
+
+# ---- what fails first
+
+
+def _cause(options: ObjectiveStudyOptions, trials: Sequence[TrialResult]) -> str:
+    """Return what is short at the smallest size that misses the objectives, as text that follows 'fails first'."""
+    used = judged.used_blocks(trials)
+    found = Counter(cause for trial in used for phase in trial.phases if (cause := failing_resource(options, trial, phase)))
+    return found.most_common(1)[0][0] if found else "unknown"
+
+
+def failing_resource(options: ObjectiveStudyOptions, trial: TrialResult, phase: PhaseResult) -> str:
+    """Return the resource that is short in a block: CPU, CPU quota, client, disk or unknown."""
+    containers = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
+    throttled = [
+        metrics["cpu.throttled_periods"] / metrics["cpu.periods"]
+        for name in containers
+        if (metrics := phase.metrics.get(f"container:{name}", {})).get("cpu.periods") and "cpu.throttled_periods" in metrics
+    ]
+    host, limits = _host_share(trial), options.thresholds
+    if host is not None and host >= limits.host_full:
+        return "CPU"
+    if max(throttled, default=0.0) >= THROTTLED:
+        return "CPU quota"
+    if host is not None and host >= CROWDED:
+        return "CPU"
+    loads = trial.trial.phases[0].loads
+    clients = [
+        used / loads[target.target].threads
+        for target in phase.targets
+        if (used := phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)) is not None
+    ]
+    if max(clients, default=0.0) >= limits.max_client_cpu:
+        return "client"
+    metrics = phase.metrics.get("host", {})
+    online, iowait = metrics.get("cpu.online"), metrics.get("cpu.iowait")
+    if online and iowait is not None and iowait / online >= WAITING:
+        return "disk"
+    return "unknown"
+
+
+_CAUSES = {
+    "CPU": "the host's CPU fails first",
+    "CPU quota": "the databases' CPU quota fails first",
+    "client": "the clients fail first",
+    "disk": "the disk fails first",
+    "unknown": "what fails first is unknown",
+    "": "",
+}
+
+
+# ---- sentences
+
+
+def _answer(
+    options: ObjectiveStudyOptions,
+    limit: PassLimit,
+    subject: Subject,
+    cause: str,
+    blocks: Mapping[float, Sequence[TrialResult]],
+    search: Search,
+) -> str:
+    objective = objective_text(options.objectives)
+    if limit.value is None:
+        return _smallest_misses(options, subject, search.candidates[0], blocks)
+    if limit.failing is None:
+        return f"At least {subject.text(limit.value)} {objective}; {subject.more}."
+    finding = capacity_finding(limit, search, subject)
+    open_end = "" if limit.high is not None else ", upper bound not reached"
+    interval = f"95 % interval {finding.low:,.10g}–{finding.high:,.10g}{open_end}"
+    return f"{subject.text(limit.value)} {objective} ({interval}); {_CAUSES[cause]}, with {subject.short(limit.failing)}."
+
+
+def _smallest_misses(
+    options: ObjectiveStudyOptions, subject: Subject, smallest: float, blocks: Mapping[float, Sequence[TrialResult]]
+) -> str:
+    """Return the answer if even the smallest size misses: measured values, and the smallest objectives or the size that work."""
+    trials = judged.used_blocks(blocks.get(smallest, ()))
+    if not trials:
+        return "No result: no block finished."
+    measured, works = [], []
+    for objective in options.objectives:
+        finding = latency_finding(trials, objective)
+        if finding.value is not None:
+            measured.append(f"{objective.name} is {finding.value:.3g} ms")
+            works.append(str(objective.model_copy(update={"limit_ms": rounded_up(finding.value)})))
+    text = f"{subject.short(smallest)} cannot keep {objective_text(options.objectives)}"
+    behind = sum("schedule lag" in judged.misses(trial, [], options.thresholds) for trial in trials)
+    text += f": {' and '.join(measured)}" if measured else ""
+    ways = [] if 2 * behind > len(trials) or not works else [f"the smallest objective is {' and '.join(works)}"]
+    ways += [f"the objective is kept with {subject.alternative}"] if subject.alternative else []
+    ways += [] if ways else ["the schedule lag grows, so lower the rate"]
+    return f"{text[0].upper()}{text[1:]}; {'; '.join(ways)}."
+
+
+def rounded_up(value: float, digits: int = ROUNDED) -> float:
+    """Return a positive number rounded up to significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return round(math.ceil(value / unit - 1e-9) * unit, 10)
+
+
+def _details(
+    options: ObjectiveStudyOptions,
+    limit: PassLimit,
+    subject: Subject,
+    findings: Mapping[str, Finding],
+    blocks: Mapping[float, Sequence[TrialResult]],
+) -> list[str]:
+    """Return sentences on the blocks, the doubled objective and the cost."""
+    sentences = []
+    for size in (limit.value, limit.failing):
+        if size is not None and (used := judged.used_blocks(blocks[size])):
+            failed = [judged.misses(trial, options.objectives, options.thresholds) for trial in used]
+            reasons = Counter(names[0] for names in failed if names)
+            why = f", by {' and '.join(f'{name} ({count})' for name, count in reasons.most_common())}" if reasons else ""
+            sentences.append(f"{subject.short(size)}: {len(used) - sum(reasons.values())} of {len(used)} blocks pass{why}")
+    doubled = findings["capacity_doubled"]
+    if limit.value is not None and limit.failing is not None:
+        text = objective_text([objective.doubled for objective in options.objectives])
+        if doubled.value is None:
+            sentences.append(f"With the objective doubled ({text}): {doubled.note}")
+        elif doubled.high is not None and doubled.high > doubled.value:
+            sentences.append(f"With the objective doubled ({text}): {subject.short(doubled.value)}, at most {subject.short(doubled.high)}")
+        else:
+            sentences.append(f"With the objective doubled ({text}): {subject.short(doubled.value)}")
+    cost = findings.get("cost_per_million")
+    if cost is not None and cost.value is not None:
+        interval = f" ({cost.low:.3g}–{cost.high:.3g})" if cost.low is not None and cost.high is not None else ""
+        sentences.append(f"{cost.value:.3g}{interval} per million transactions at {options.price_per_hour:g} per hour")
+    return [f"{text[0].upper()}{text[1:]}." for text in sentences]
+
+
+def _doubts(limit: PassLimit, search: Search, subject: Subject, *, decided: bool) -> list[str]:
+    """Return the reasons why the answer is not of grade A."""
+    if limit.value is None:
+        return []
+    if limit.failing is None:
+        return ["the answer is open, since every measured number keeps the objective"]
+    if not decided:
+        return [f"the search ended between {subject.short(limit.value)} and {subject.short(limit.failing)}"]
+    if limit.low is None or limit.high is None:
+        return ["the answer's interval is open"]
+    steps = sum(limit.low < size <= limit.high for size in search.candidates)
+    return [f"the answer's interval spans {steps + 1} sizes"] if steps > 1 else []
+
+
+def _next_steps(limit: PassLimit, search: Search, subject: Subject, *, decided: bool) -> list[str]:
+    if limit.value is None or (limit.failing is None and limit.value == search.candidates[-1]):
+        return []
+    if not decided:
+        return ["the search did not end: raise --time-budget"]
+    if limit.low is None or limit.high is None or sum(limit.low < size <= limit.high for size in search.candidates) > 1:
+        return ["the interval is wide: raise --min-repeats and --time-budget for more blocks"]
+    return []
