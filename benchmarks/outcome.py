@@ -51,6 +51,7 @@ ORDER = (
     "gate_alarms",
     "steal_pairs",
     "known_truth",
+    "slo_truth",
     "guests",
     "long_check",
 )

@@ -52,6 +52,12 @@ def test_metrics_cost(quick):
     assert all(row["CPU ms"] > 0 and row["ms"] > 0 and row["samples"] > 50 for row in document["raw"])
 
 
+def test_slo_truth(quick):
+    document = quick("slo_truth")
+    assert {row["series"] for row in document["raw"]} == {"databases", "rate", "every"}
+    assert all(row["blocks"] > 2 and row["truth"] > 0 for row in document["raw"])
+
+
 def test_provision(quick):
     for pair in quick("provision", "--databases", "2")["raw"]:
         for side in pair.values():

@@ -82,6 +82,16 @@ def test_results_are_in_base_units_and_leave_out_what_is_not_known():
     assert [v for (name, _), v in outcome.items() if name == "pgherd_result_window_seconds"] == [10]
 
 
+def test_transactions_beyond_an_objective_are_counted():
+    late = target().model_copy(update={"values": {"logged_tx": 900.0, "late_p99_10ms_tx": 12.0, "late_p95_2.5ms_tx": 40.0, "p99_ms": 11.0}})
+    outcome = told(run_metrics.result_samples(record(), result(4, late), 111.0))
+    counts = {dict(labels)["objective"]: value for (name, labels), value in outcome.items() if name == "pgherd_result_late_transactions"}
+    assert counts == {"p99_10ms": 12, "p95_2.5ms": 40}
+    assert [value for (name, _), value in outcome.items() if name == "pgherd_result_logged_transactions"] == [900]
+    plain = told(run_metrics.result_samples(record(), result(4, target()), 111.0))
+    assert not [name for name, _ in plain if "late_transactions" in name or "logged" in name]
+
+
 def test_phases_of_one_name_are_told_apart():
     phase = result(1, target()).phases[0]
     twice = result(1).model_copy(update={"phases": [phase, phase]})

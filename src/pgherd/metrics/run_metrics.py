@@ -67,6 +67,20 @@ RESULT_LATENCY = Family(
     "seconds",
     (*_PHASE_LABELS, "statistic"),
 )
+RESULT_LATE = Family(
+    "pgherd_result_late_transactions",
+    "gauge",
+    "Logged transactions of a target beyond the limit of a latency objective in the common window of that phase",
+    "",
+    (*_PHASE_LABELS, "objective"),
+)
+RESULT_LOGGED = Family(
+    "pgherd_result_logged_transactions",
+    "gauge",
+    "Logged transactions of a target with a latency objective in that window",
+    "",
+    _PHASE_LABELS,
+)
 RUN_TRANSACTIONS = Family(
     "pgherd_run_transactions", "counter", "Transactions in the common windows of all finished trials", "", _TARGET_LABELS
 )
@@ -82,7 +96,7 @@ EXPORTER_LAST = Family("pgherd_exporter_last_collection_seconds", "gauge", "Dura
 
 _PERFORMANCE = (
     DRIVER_TRANSACTIONS, DRIVER_FAILED, DRIVER_SKIPPED, DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED,
-    RESULT_LATENCY, RUN_TRANSACTIONS,
+    RESULT_LATENCY, RESULT_LATE, RESULT_LOGGED, RUN_TRANSACTIONS,
 )  # fmt: skip
 EMULATED = {
     family: replace(
@@ -96,8 +110,8 @@ EMULATED = {
 
 FAMILIES = (
     RUN, TRIAL, PHASE, TRIAL_PARAMETER, TRIAL_START, TRIAL_PLANNED, TRIALS_REMAINING, TRIALS, CHECKS, DRIVER_TRANSACTIONS, DRIVER_FAILED,
-    DRIVER_SKIPPED, DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED, RESULT_LATENCY, RUN_TRANSACTIONS, DEVICE,
-    SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST, *EMULATED.values(),
+    DRIVER_SKIPPED, DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED, RESULT_LATENCY, RESULT_LATE,
+    RESULT_LOGGED, RUN_TRANSACTIONS, DEVICE, SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST, *EMULATED.values(),
 )  # fmt: skip
 """All families. An export leaves out those in ``LIVE_ONLY``."""
 LIVE_ONLY = (TRIALS_REMAINING, SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST)
@@ -250,6 +264,11 @@ def _target_samples(phase: PhaseResult, target: TargetResult, labels: Labels, t:
     for statistic, value in statistics.items():
         if value is not None:
             yield Sample(RESULT_LATENCY, {**labels, "statistic": statistic}, value / 1000, t)
+    for name, value in target.values.items():
+        if name == "logged_tx":
+            yield Sample(RESULT_LOGGED, labels, value, t)
+        elif name.startswith("late_"):
+            yield Sample(RESULT_LATE, {**labels, "objective": name.removeprefix("late_").removesuffix("_tx")}, value, t)
 
 
 def _devices(record: RunRecord, result: TrialResult, t: float | None) -> Iterator[Sample]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import altair as alt
@@ -36,7 +35,7 @@ def objective(inputs: FigureInputs) -> Figure:
     values = [value for part in points.values() for point in part for key in ("y", "low", "high") if (value := point[key])]
     if not values:
         raise FigureUnavailable("no size has enough sampled transactions for the percentile")
-    low, high = min([*values, *limits.values()]) / 1.5, max([*values, *limits.values()]) * 1.5
+    low, high = min([*values, *limits.values()]) / 2, max([*values, *limits.values()]) * 1.5
     right = max(finite(row[column]) or 0.0 for row in rows) * 1.04
     axis = alt.Axis(title=_AXIS.get(column, column), grid=False, format="~s" if right > 1000 else "d")
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
@@ -55,7 +54,7 @@ def objective(inputs: FigureInputs) -> Figure:
     capacity = finite(search.get("capacity"))
     if capacity is not None:
         text = f"largest that keeps the objective: {number(capacity)}"
-        layers += chart_style.rules([(capacity, text, MUTED)], x, y, (low, math.sqrt(low * high)), right)
+        layers += chart_style.rules([(capacity, text, MUTED)], x, y, (low, 3 * low), right)  # texts at the bottom of the logarithmic axis
     layers += end_labels(labels, x, y, (low, high), log=True)
     noun = "databases" if column == "databases" else "transactions/s"
     kept = " and ".join(f"{name} ≤ {limit:g} ms" for name, limit in limits.items())

@@ -18,7 +18,7 @@ from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study import objectives as judged
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import failure_warnings, grade_of, judge_answer, qualify_answer, trial_warnings
-from pgherd.study.objectives import Search, SearchOptions
+from pgherd.study.objectives import Search, SearchOptions, objective_text
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -58,11 +58,6 @@ class Subject:
     total: Callable[[float], float]
     more: str
     alternative: str = ""
-
-
-def objective_text(objectives: Sequence[LatencyObjective]) -> str:
-    """Return the objectives as text, such as ``p95 ≤ 5 ms and p99 ≤ 10 ms``."""
-    return " and ".join(map(str, objectives))
 
 
 def analyse_search(
@@ -350,8 +345,8 @@ def _answer(
     if limit.failing is None:
         return f"At least {subject.text(limit.value)} {objective}; {subject.more}."
     finding = capacity_finding(limit, search, subject)
-    open_end = "" if limit.high is not None else ", upper bound not reached"
-    interval = f"95 % interval {finding.low:,.10g}–{finding.high:,.10g}{open_end}"
+    low = f"{finding.low:,.10g}"
+    interval = f"95 % interval from {low}, open" if limit.high is None else f"95 % interval {low}–{finding.high:,.10g}"
     return f"{subject.text(limit.value)} {objective} ({interval}); {_CAUSES[cause]}, with {subject.short(limit.failing)}."
 
 

@@ -110,6 +110,11 @@ def parse_objectives(texts: Sequence[str]) -> tuple[LatencyObjective, ...]:
     return tuple(objectives.values())
 
 
+def objective_text(objectives: Sequence[LatencyObjective]) -> str:
+    """Return the objectives as text, such as ``p95 ≤ 5 ms and p99 ≤ 10 ms``."""
+    return " and ".join(map(str, objectives))
+
+
 def parse_price(text: str) -> float:
     """Return the price per hour of a text such as ``0.38/h``. Raises UsageError."""
     match = _PRICE.fullmatch(text.strip())
@@ -295,17 +300,18 @@ def tallies(
 
 def next_blocks(options: SearchOptions, search: Search, results: Sequence[TrialResult]) -> tuple[Trial, ...]:
     """Return the next blocks of a search: for the objectives, then briefly for twice their limits. Empty: it is over."""
-    trials = _next(options, search, results, options.objectives, options.repeats, "search")
+    trials = _next(options, search, results, options.objectives, options.repeats, f"search for {objective_text(options.objectives)}")
     limits = pass_search.border(tallies(blocks_of(search, results), options.objectives, options.thresholds))
     if trials or None in limits:
         return trials
     doubled = [objective.doubled for objective in options.objectives]
-    return _next(options, search, results, doubled, pass_search.PROBE_BLOCKS, "search with the objective doubled")
+    return _next(options, search, results, doubled, pass_search.PROBE_BLOCKS, f"search for {objective_text(doubled)}, the double")
 
 
 def next_probes(options: SearchOptions, search: Search, results: Sequence[TrialResult]) -> tuple[Trial, ...]:
     """Return the next blocks of a search that only has to find a size that works. Empty: it is over."""
-    return _next(options, search, results, options.objectives, pass_search.PROBE_BLOCKS, "search for a size that keeps the objective")
+    reason = f"search for a lower rate that keeps {objective_text(options.objectives)}"
+    return _next(options, search, results, options.objectives, pass_search.PROBE_BLOCKS, reason)
 
 
 def _next(

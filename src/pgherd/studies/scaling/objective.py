@@ -19,7 +19,7 @@ from pgherd.study.objective_analysis import Subject, analyse_search, refused
 from pgherd.study.objectives import CLOSED_TRIALS, USUAL_RATE, Search
 
 STEPS = 20
-"""Smallest number of rates up to the closed-loop throughput."""
+"""Largest number of rates up to the closed-loop throughput."""
 BEYOND = 1.25
 """Largest rate that is tried, as a multiple of the closed-loop throughput, which varies."""
 
@@ -28,10 +28,10 @@ Build = Callable[[ScalingOptions, str, int, int, str], Trial]
 
 
 def choose_rates(throughput: float) -> tuple[float, ...]:
-    """Return the rates that the search may try: multiples of a round step, 1, 2 or 5 times a power of ten."""
+    """Return the rates that the search may try: multiples of a round step, 1, 2, 2.5 or 5 times a power of ten."""
     raw = throughput / STEPS
     power = 10.0 ** math.floor(math.log10(raw))
-    step = max(factor * power for factor in (1, 2, 5) if factor * power <= raw * (1 + 1e-9))
+    step = min(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
     return tuple(round(number * step, 10) for number in range(1, math.ceil(BEYOND * throughput / step) + 1))
 
 

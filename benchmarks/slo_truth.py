@@ -1,0 +1,254 @@
+"""Live searches by latency objective of which the truth is known: a token bucket gives out 800 tokens per second to all databases together.
+
+Each transaction takes a token and sleeps (``pg_sleep``) until it is due. That is a queue with one server and a fixed service time, whatever
+the host's speed. The truth is the largest size of which at least half of the blocks pass, in a simulation of that queue with the study's
+own conditions. Three series:
+
+- *databases*: ``pgherd density``; the bucket is in a server apart, which the databases reach by dblink.
+- *rate*: ``pgherd scaling``; the bucket is in the database.
+- *every*: density at every number of databases around the truth, ten blocks each, without a search. Its answer is that of bisection.
+
+A try is a hit if its answer is within one step of the truth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import command
+import outcome
+from outcome import Figure
+
+from pgherd.analysis.intervals import share_interval
+from pgherd.node.local import LocalNode
+from pgherd.postgres import installations
+from pgherd.studies.scaling.objective import choose_rates
+
+TRIES, FOUND = 10, 9
+TOKENS = 800
+"""Per second."""
+RATE, LIMIT_MS, PERCENTILE, CLIENTS, MOST = 50, 25, 95, 8, 24
+"""Of the databases: rate of each, objective, clients of each, largest number."""
+AROUND = 3
+"""Numbers of databases on both sides of the truth that *every* measures."""
+BLOCK_S, MINUTES = 4, 5.0
+SIMULATED = 100
+SERIES = ("databases", "rate", "every")
+CALM = ("--threshold", "max_background_cpu=1", "--threshold", "max_steal=1")
+"""The bucket's server is background load, and the truth does not depend on the CPU."""
+
+BUCKET = f"""CREATE UNLOGGED TABLE bucket (free timestamptz) WITH (fillfactor = 10);
+INSERT INTO bucket VALUES (clock_timestamp());
+CREATE FUNCTION take() RETURNS float8 LANGUAGE sql AS $$
+UPDATE bucket SET free = greatest(free, clock_timestamp()) + interval '{1e6 / TOKENS:g} us'
+RETURNING greatest(extract(epoch FROM free - clock_timestamp()), 0)::float8 $$;
+"""
+REMOTE = """CREATE EXTENSION dblink;
+CREATE FUNCTION take() RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE due float8;
+BEGIN
+  IF dblink_get_connections() IS NULL THEN PERFORM dblink_connect('bucket', '{conninfo}'); END IF;
+  SELECT wait INTO due FROM dblink('bucket', 'SELECT take()') AS token(wait float8);
+  RETURN due;
+END $$;
+"""
+SCRIPT = "SELECT take() AS due \\gset\nSELECT pg_sleep(:due);\n"
+
+
+def main() -> None:
+    """Try, print, write."""
+    parser = outcome.parser(__doc__, TRIES, "tries of each series with a search")
+    parser.add_argument("--series", action="append", choices=SERIES, help="only this series; may be given several times  [default: all]")
+    options = parser.parse_args()
+    tries = options.pairs or (1 if options.quick else TRIES)
+    series = options.series or SERIES
+    seed, before, raw = outcome.seed_of(options), outcome.cpu_seconds(), []
+    settings = {"tokens per second": TOKENS, "rate": RATE, "objective": f"p{PERCENTILE} <= {LIMIT_MS} ms", "clients": CLIENTS}
+    with tempfile.TemporaryDirectory(prefix="pgherd-slo-") as directory:
+        place = Path(directory)
+        place.chmod(0o755)
+        with bucket(place) as conninfo:
+            remote, local = scripts(place, conninfo)
+            jobs = [(name, number) for number in range(tries) for name in series if name != "every"]
+            jobs += [("every", n) for n in numbers(options.quick)] if "every" in series else []
+            for name, number in jobs:
+                raw.append(tried(place, name, number, remote if name != "rate" else local, seed + number, quick=options.quick))
+                row = raw[-1]
+                outcome.say(f"{name} {number}: {row['answer']} Truth {row['truth']:g}, {row['seconds']:.0f} s")
+                made = outcome.Outcome("slo_truth", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
+                outcome.store(made, options)  # an interrupted hour is not lost
+    outcome.conclude(made, options)
+
+
+def numbers(quick: bool) -> list[int]:
+    """The numbers of databases of *every*."""
+    middle = round(true_size([float(n) for n in range(1, MOST + 1)], RATE, 2.0))
+    return [middle] if quick else list(range(middle - AROUND, middle + AROUND + 1))
+
+
+@contextlib.contextmanager
+def bucket(place: Path) -> Iterator[str]:
+    """A server with the bucket; yields its connection string."""
+    installation = installations.choose(LocalNode())
+    account = "nobody" if os.geteuid() == 0 else None  # pgherd's servers need an account without other processes
+    home = place / "bucket"
+    home.mkdir()
+    if account is not None:
+        shutil.chown(home, account)
+    home.chmod(0o755)
+
+    def run(*words: str, text: str | None = None) -> None:
+        as_account = ["runuser", "-u", account, "--"] if account is not None else []
+        subprocess.run([*as_account, *words], input=text, text=True, check=True, cwd="/", stdout=subprocess.DEVNULL)
+
+    data, binaries = str(home / "data"), installation.bin
+    run(f"{binaries}/initdb", "-D", data, "-U", "postgres", "-A", "trust", "--no-sync")
+    settings = f"-c listen_addresses='' -c unix_socket_directories={home} -c max_connections=500 -c fsync=off -c autovacuum=off"
+    run(f"{binaries}/pg_ctl", "-D", data, "-l", str(home / "log"), "-w", "-o", settings, "start")
+    try:
+        run(f"{binaries}/psql", "-q", "-v", "ON_ERROR_STOP=1", "-h", str(home), "-U", "postgres", "-d", "postgres", text=BUCKET)
+        yield f"host={home} user=postgres dbname=postgres"
+    finally:
+        run(f"{binaries}/pg_ctl", "-D", data, "-m", "immediate", "stop")
+
+
+def scripts(place: Path, conninfo: str) -> tuple[list[str], list[str]]:
+    """Options of a load that takes tokens from the server apart, and from its own database."""
+    texts = {"take.sql": SCRIPT, "remote.sql": REMOTE.format(conninfo=conninfo), "local.sql": BUCKET}
+    for name, text in texts.items():
+        (place / name).write_text(text)
+        (place / name).chmod(0o644)
+    load = ["--script", str(place / "take.sql")]
+    return [*load, "--init-script", str(place / "remote.sql")], [*load, "--init-script", str(place / "local.sql")]
+
+
+def tried(place: Path, series: str, number: int, load: Sequence[str], seed: int, *, quick: bool) -> dict[str, Any]:
+    """One search by pgherd, or its measurement of one number of databases, and the truth."""
+    words = ["scaling" if series == "rate" else "density", *load, "--slo", f"p{PERCENTILE}={LIMIT_MS}ms", *CALM, "--seed", str(seed)]
+    if series == "rate":
+        words += ["--clients", "64"]
+    else:
+        sizes = range(1, MOST + 1) if series == "databases" else (number,)
+        words += ["--rate", str(RATE), "--clients", str(CLIENTS), "--databases", ",".join(map(str, sizes)), "--cpu-mode", "none"]
+    words += ["--time-budget", "90s", "--min-repeats", "3"] if quick else []
+    began = time.monotonic()
+    done = command.pgherd([*words, "--no-report", "--json", "--runs-dir", str(place / "runs")])
+    shutil.rmtree(place / "runs", ignore_errors=True)
+    if done.returncode not in (0, 1):
+        sys.exit(f"{series} ended with exit code {done.returncode}:\n{done.stderr[-2000:]}")
+    document = json.loads(done.stdout)
+    rows, column = document["tables"].get("objective", []), "rate" if series == "rate" else "databases"
+    latency = min((row[f"p{PERCENTILE}"]["value"] for row in rows if row[f"p{PERCENTILE}"]["value"] is not None), default=0.0)
+    base_ms = max(0.0, latency - 1000 / TOKENS)
+    if series == "rate":
+        candidates = list(choose_rates(document["findings"]["closed_throughput"]["value"]))
+        truth = true_size(candidates, None, base_ms)
+        step = candidates[1] - candidates[0]
+    else:
+        truth, step = true_size([float(n) for n in range(1, MOST + 1)], RATE, base_ms), 1.0
+    capacity = document["findings"]["capacity"]
+    kept = [row[column] for row in rows if row["keeps"] == "yes"]
+    return {
+        "series": series,
+        "number": number,
+        "answer": document["answer"],
+        "grade": document["grade"],
+        "capacity": [capacity[name] for name in ("value", "low", "high")],
+        "largest kept": max(kept, default=0),
+        "truth": truth,
+        "step": step,
+        "base ms": base_ms,
+        "blocks": len(document["trials"]),
+        "seconds": time.monotonic() - began,
+    }
+
+
+# ---- the truth
+
+
+def true_size(candidates: Sequence[float], rate: float | None, base_ms: float) -> float:
+    """The largest size of which at least half of the simulated blocks pass. ``rate`` None: one database, and the size is its rate."""
+    low, high = 0, len(candidates)
+    while high - low > 1:  # the share of passing blocks falls with the size
+        middle = (low + high) // 2
+        size = candidates[middle - 1]
+        databases, each = (int(size), rate) if rate is not None else (1, size)
+        rng = random.Random(f"{size} {base_ms:.2f}")
+        passed = sum(passes(rng, databases, float(each or 0.0), base_ms) for _ in range(SIMULATED))
+        low, high = (middle, high) if 2 * passed >= SIMULATED else (low, middle)
+    return candidates[low - 1] if low else 0.0
+
+
+def passes(rng: random.Random, databases: int, each: float, base_ms: float) -> bool:
+    """Whether a simulated block passes: Poisson arrivals at one server with a fixed service time, judged as the study does."""
+    total, gap, allowed = databases * each, 1 / TOKENS, 1 - PERCENTILE / 100
+    logged, late, by_second = [0] * databases, [0] * databases, [[0, 0] for _ in range(BLOCK_S)]
+    at = free = -1.0  # a second of warm-up
+    while True:
+        at += rng.expovariate(total)
+        free = max(free, at) + gap
+        if free >= BLOCK_S:
+            break
+        if free < 0:
+            continue
+        database, is_late = rng.randrange(databases), 1000 * (free - at) + base_ms > LIMIT_MS
+        logged[database] += 1
+        late[database] += is_late
+        by_second[int(free)][0] += 1
+        by_second[int(free)][1] += is_late
+    if any(count > allowed * of for count, of in zip(late, logged, strict=True)):
+        return False
+    if total > TOKENS * 1.02:
+        return False
+    return all(count <= allowed * of + 3 * math.sqrt(allowed * of) for of, count in by_second)
+
+
+# ---- figures
+
+
+def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """Hits, coverage and duration of the searches, and whether measuring every number gives the same answer."""
+    made = []
+    for name in ("databases", "rate"):
+        rows = [row for row in raw if row["series"] == name]
+        if not rows:
+            continue
+        n = len(rows)
+        near = sum(row["capacity"][0] is not None and abs(row["capacity"][0] - row["truth"]) <= 1.001 * row["step"] for row in rows)
+        holds = sum(None not in row["capacity"] and row["capacity"][1] <= row["truth"] <= row["capacity"][2] for row in rows)
+        goal, met = f"at least {FOUND} of {TRIES}", near >= FOUND if n >= TRIES else None
+        made.append(
+            Figure.of(f"{name}: answers within one step of the truth", "ratio", share_interval(near, n), goal, met, f"{near} of {n}")
+        )
+        made.append(Figure.of(f"{name}: intervals that hold the truth", "ratio", share_interval(holds, n), note=f"{holds} of {n}"))
+        longest = max(row["seconds"] for row in rows)
+        made.append(Figure(f"{name}: longest try", longest, "s", n=n, goal=f"at most {60 * MINUTES:.0f} s", met=longest <= 60 * MINUTES))
+    every = [row for row in raw if row["series"] == "every"]
+    searched = [row["capacity"][0] for row in raw if row["series"] == "databases" and row["capacity"][0] is not None]
+    if every:
+        kept = max((row["number"] for row in every if row["largest kept"] >= row["number"]), default=0)
+        made.append(Figure("every: largest number that keeps the objective", kept, "databases", n=len(every)))
+        if searched:
+            same = sorted(searched)[len(searched) // 2]
+            goal = "the median answer by bisection"
+            made.append(
+                Figure("every: difference from bisection", kept - same, "databases", n=len(searched), goal=goal, met=abs(kept - same) <= 1)
+            )
+    return made
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    outcome.run(main)
