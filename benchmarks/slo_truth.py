@@ -13,6 +13,7 @@ A try is a hit if its answer is within one step of the truth.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import math
@@ -39,7 +40,7 @@ from pgherd.studies.scaling.objective import choose_rates
 TRIES, FOUND = 10, 9
 TOKENS = 800
 """Per second."""
-RATE, LIMIT_MS, PERCENTILE, CLIENTS, MOST = 50, 25, 95, 8, 24
+RATE, LIMIT_MS, PERCENTILE, CLIENTS, MOST = 50, 50, 95, 8, 24
 """Of the databases: rate of each, objective, clients of each, largest number."""
 AROUND = 3
 """Numbers of databases on both sides of the truth that *every* measures."""
@@ -71,20 +72,24 @@ def main() -> None:
     """Try, print, write."""
     parser = outcome.parser(__doc__, TRIES, "tries of each series with a search")
     parser.add_argument("--series", action="append", choices=SERIES, help="only this series; may be given several times  [default: all]")
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT_MS, metavar="MS", help=f"objective; more on a busy host  [default: {LIMIT_MS}]"
+    )
+    parser.add_argument("--run-as", metavar="USER", help="user that pgherd's servers run as  [default: pgherd's own choice]")
     options = parser.parse_args()
     tries = options.pairs or (1 if options.quick else TRIES)
     series = options.series or SERIES
     seed, before, raw = outcome.seed_of(options), outcome.cpu_seconds(), []
-    settings = {"tokens per second": TOKENS, "rate": RATE, "objective": f"p{PERCENTILE} <= {LIMIT_MS} ms", "clients": CLIENTS}
+    settings = {"tokens per second": TOKENS, "rate": RATE, "objective": f"p{PERCENTILE} <= {options.limit:g} ms", "clients": CLIENTS}
     with tempfile.TemporaryDirectory(prefix="pgherd-slo-") as directory:
         place = Path(directory)
         place.chmod(0o755)
         with bucket(place) as conninfo:
             remote, local = scripts(place, conninfo)
             jobs = [(name, number) for number in range(tries) for name in series if name != "every"]
-            jobs += [("every", n) for n in numbers(options.quick)] if "every" in series else []
+            jobs += [("every", n) for n in numbers(options)] if "every" in series else []
             for name, number in jobs:
-                raw.append(tried(place, name, number, remote if name != "rate" else local, seed + number, quick=options.quick))
+                raw.append(tried(place, name, number, local if name == "rate" else remote, seed + number, options))
                 row = raw[-1]
                 outcome.say(f"{name} {number}: {row['answer']} Truth {row['truth']:g}, {row['seconds']:.0f} s")
                 made = outcome.Outcome("slo_truth", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
@@ -92,10 +97,10 @@ def main() -> None:
     outcome.conclude(made, options)
 
 
-def numbers(quick: bool) -> list[int]:
+def numbers(options: argparse.Namespace) -> list[int]:
     """The numbers of databases of *every*."""
-    middle = round(true_size([float(n) for n in range(1, MOST + 1)], RATE, 2.0))
-    return [middle] if quick else list(range(middle - AROUND, middle + AROUND + 1))
+    middle = round(true_size([float(n) for n in range(1, MOST + 1)], RATE, 2.0, options.limit))
+    return [middle] if options.quick else list(range(middle - AROUND, middle + AROUND + 1))
 
 
 @contextlib.contextmanager
@@ -134,15 +139,16 @@ def scripts(place: Path, conninfo: str) -> tuple[list[str], list[str]]:
     return [*load, "--init-script", str(place / "remote.sql")], [*load, "--init-script", str(place / "local.sql")]
 
 
-def tried(place: Path, series: str, number: int, load: Sequence[str], seed: int, *, quick: bool) -> dict[str, Any]:
+def tried(place: Path, series: str, number: int, load: Sequence[str], seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """One search by pgherd, or its measurement of one number of databases, and the truth."""
-    words = ["scaling" if series == "rate" else "density", *load, "--slo", f"p{PERCENTILE}={LIMIT_MS}ms", *CALM, "--seed", str(seed)]
+    words = ["scaling" if series == "rate" else "density", *load, "--slo", f"p{PERCENTILE}={options.limit:g}ms", *CALM, "--seed", str(seed)]
     if series == "rate":
         words += ["--clients", "64"]
     else:
         sizes = range(1, MOST + 1) if series == "databases" else (number,)
         words += ["--rate", str(RATE), "--clients", str(CLIENTS), "--databases", ",".join(map(str, sizes)), "--cpu-mode", "none"]
-    words += ["--time-budget", "90s", "--min-repeats", "3"] if quick else []
+    words += ["--time-budget", "90s", "--min-repeats", "3"] if options.quick else []
+    words += ["--run-as", options.run_as] if options.run_as else []
     began = time.monotonic()
     done = command.pgherd([*words, "--no-report", "--json", "--runs-dir", str(place / "runs")])
     shutil.rmtree(place / "runs", ignore_errors=True)
@@ -154,10 +160,10 @@ def tried(place: Path, series: str, number: int, load: Sequence[str], seed: int,
     base_ms = max(0.0, latency - 1000 / TOKENS)
     if series == "rate":
         candidates = list(choose_rates(document["findings"]["closed_throughput"]["value"]))
-        truth = true_size(candidates, None, base_ms)
+        truth = true_size(candidates, None, base_ms, options.limit)
         step = candidates[1] - candidates[0]
     else:
-        truth, step = true_size([float(n) for n in range(1, MOST + 1)], RATE, base_ms), 1.0
+        truth, step = true_size([float(n) for n in range(1, MOST + 1)], RATE, base_ms, options.limit), 1.0
     capacity = document["findings"]["capacity"]
     kept = [row[column] for row in rows if row["keeps"] == "yes"]
     return {
@@ -178,7 +184,7 @@ def tried(place: Path, series: str, number: int, load: Sequence[str], seed: int,
 # ---- the truth
 
 
-def true_size(candidates: Sequence[float], rate: float | None, base_ms: float) -> float:
+def true_size(candidates: Sequence[float], rate: float | None, base_ms: float, limit_ms: float) -> float:
     """The largest size of which at least half of the simulated blocks pass. ``rate`` None: one database, and the size is its rate."""
     low, high = 0, len(candidates)
     while high - low > 1:  # the share of passing blocks falls with the size
@@ -186,12 +192,12 @@ def true_size(candidates: Sequence[float], rate: float | None, base_ms: float) -
         size = candidates[middle - 1]
         databases, each = (int(size), rate) if rate is not None else (1, size)
         rng = random.Random(f"{size} {base_ms:.2f}")
-        passed = sum(passes(rng, databases, float(each or 0.0), base_ms) for _ in range(SIMULATED))
+        passed = sum(passes(rng, databases, float(each or 0.0), base_ms, limit_ms) for _ in range(SIMULATED))
         low, high = (middle, high) if 2 * passed >= SIMULATED else (low, middle)
     return candidates[low - 1] if low else 0.0
 
 
-def passes(rng: random.Random, databases: int, each: float, base_ms: float) -> bool:
+def passes(rng: random.Random, databases: int, each: float, base_ms: float, limit_ms: float) -> bool:
     """Whether a simulated block passes: Poisson arrivals at one server with a fixed service time, judged as the study does."""
     total, gap, allowed = databases * each, 1 / TOKENS, 1 - PERCENTILE / 100
     logged, late, by_second = [0] * databases, [0] * databases, [[0, 0] for _ in range(BLOCK_S)]
@@ -203,7 +209,7 @@ def passes(rng: random.Random, databases: int, each: float, base_ms: float) -> b
             break
         if free < 0:
             continue
-        database, is_late = rng.randrange(databases), 1000 * (free - at) + base_ms > LIMIT_MS
+        database, is_late = rng.randrange(databases), 1000 * (free - at) + base_ms > limit_ms
         logged[database] += 1
         late[database] += is_late
         by_second[int(free)][0] += 1

@@ -22,6 +22,7 @@ P99 = LatencyObjective(percentile=99, limit_ms=10)
 
 def test_objectives_are_parsed() -> None:
     assert parse_objectives(["p99=10ms", "p99.9=0.05s"]) == (P99, LatencyObjective(percentile=99.9, limit_ms=50))
+    assert parse_objectives(["p99=10ms, p95=5ms"]) == parse_objectives(["p99=10ms", "p95=5ms"])
     assert str(P99) == "p99 ≤ 10 ms" and P99.key == "p99_10ms" and str(P99.doubled) == "p99 ≤ 20 ms"
 
 
@@ -68,6 +69,7 @@ def test_blocks_are_long_enough_for_the_percentile() -> None:
         ({"slo": ("p99.9=10ms",), "rate": 200.0}, "--duration 50s --time-budget 36m"),
         ({"slo": ("p99=10ms",), "rate": 5.0}, "--duration 200s"),
         ({"slo": ("p99=10ms",), "rate": 300.0, "duration": Duration("2s")}, "--duration 4s"),
+        ({"slo": ("p99.9=10ms",)}, "--duration 20s"),
         ({"price": "0.38/h"}, "--slo p99=10ms"),
     ],
 )

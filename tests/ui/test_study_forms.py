@@ -34,6 +34,10 @@ def test_the_first_values_of_the_fields_are_taken(study):
     assert all(word.startswith("--") for word in arguments(study, filled))
 
 
+def test_objectives_are_given_as_on_the_command_line():
+    assert "--slo=p95=5ms,p99=10ms" in arguments("density", {"slo": "p95=5ms,p99=10ms", "rate": "300"})
+
+
 def test_words_of_the_command_line():
     inputs = {
         "databases": " 1, 2,4",

@@ -1,7 +1,7 @@
 """Search for the largest size whose short blocks pass, by bisection, with an exact interval. Pure.
 
 Each block at a size (databases, or a rate) passes or fails. The share of passing blocks does not grow with the size, and a size passes if
-at least half of its blocks do. The search doubles the size until one fails, and halves the gap with few blocks per size. Then it measures
+at least half of its blocks do. The search doubles the size until one fails, and halves the gap, with one block per size. Then it measures
 the two sizes on both sides of the limit in turn, until each has enough blocks. Every decision uses all blocks so far, so an unlucky block
 on the way is corrected later.
 
@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 PASSING_SHARE = 0.5
 """Share of the blocks that must pass at a size."""
-PROBE_BLOCKS = 2
-"""Blocks of a size on the way, if they agree. Otherwise one more."""
 GROWTH = 2
+"""Factor from a passing size to the next one, while none fails."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,6 @@ class Tally:
     passed: int
     blocks: int
     attempts: int = 0
-
-    @property
-    def agreed(self) -> bool:
-        """Whether the blocks agree, or there are enough of them for a majority."""
-        return self.blocks > PROBE_BLOCKS or (self.blocks == PROBE_BLOCKS and self.passed in (0, self.blocks))
 
 
 Tallies = Mapping[float, Tally]
@@ -83,7 +77,7 @@ def next_sizes(candidates: Sequence[float], tallies: Tallies, blocks: int, first
     Args:
         candidates: ascending sizes that can be measured.
         tallies: the blocks so far.
-        blocks: blocks of each of the two sizes that decide the answer. With PROBE_BLOCKS, no size gets more than the search needs.
+        blocks: blocks of each of the two sizes that decide the answer.
         first: the size that is measured after the smallest one.
     """
 
@@ -92,11 +86,8 @@ def next_sizes(candidates: Sequence[float], tallies: Tallies, blocks: int, first
         return tally.blocks < wanted and tally.attempts < 2 * wanted
 
     smallest, largest = candidates[0], candidates[-1]
-    if lacking(smallest, PROBE_BLOCKS):
-        return [smallest] * (PROBE_BLOCKS - tallies.get(smallest, Tally(0, 0)).blocks)
-    for size in sorted(tallies):
-        if not tallies[size].agreed and lacking(size, PROBE_BLOCKS + 1):
-            return [size] * max(1, PROBE_BLOCKS - tallies[size].blocks)
+    if lacking(smallest, 1):
+        return [smallest]
     passing, failing = border(tallies)
     if passing is None:
         return [smallest] if lacking(smallest, blocks) else []
@@ -107,8 +98,8 @@ def next_sizes(candidates: Sequence[float], tallies: Tallies, blocks: int, first
     elif failing is not None:
         between = [size for size in candidates if passing < size < failing]
         probe = between[len(between) // 2] if between else None
-    if probe is not None and lacking(probe, PROBE_BLOCKS):
-        return [probe] * PROBE_BLOCKS
+    if probe is not None and lacking(probe, 1):
+        return [probe]
     return [size for size in (passing, failing) if size is not None and lacking(size, blocks)]
 
 

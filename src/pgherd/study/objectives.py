@@ -46,7 +46,11 @@ CLOSED_TRIALS = 2
 """Trials without a rate, which measure the closed-loop throughput."""
 OVERHEAD_S = 2.0
 """Assumed time of a trial's start and end, in seconds."""
-START_S = 0.05
+PROBE_BLOCKS = 3
+"""Blocks of each of the two sizes that decide a further question: the objective doubled, or a lower rate."""
+TAINTED_ATTEMPTS = 2
+"""Attempts after which the tainted blocks of a size count, if it has no clean one."""
+START_S = 0.03
 """Time in the warm-up for the start of each driver, in seconds, so that a short block has the load of all."""
 LOG_LINES = 500
 """Maximum log lines per second: per database with a rate, or per client that runs the user's scripts."""
@@ -62,7 +66,7 @@ class ObjectiveRequest(StudyRequest):
     """Options of a search by latency objective, as the user gives them."""
 
     slo: tuple[str, ...] = option((), "Latency objective to size for (repeatable).", metavar="pN=TIME", repeated=True, web=True)
-    price: str | None = option(None, "Price of the host per hour, for the cost with --slo.", metavar="PRICE/h", web=True)
+    price: str | None = option(None, "Price of the host per hour, for the cost with --slo.", metavar="PRICE/h")
 
 
 class ObjectiveOptions(Model):
@@ -94,9 +98,9 @@ class SearchOptions(Protocol):
 
 
 def parse_objectives(texts: Sequence[str]) -> tuple[LatencyObjective, ...]:
-    """Return the objectives of texts such as ``p99=10ms``. Raises UsageError."""
+    """Return the objectives of texts such as ``p99=10ms`` or ``p95=5ms,p99=10ms`` (the web form). Raises UsageError."""
     objectives: dict[str, LatencyObjective] = {}
-    for text in texts:
+    for text in ",".join(texts).split(","):
         match = _SLO.fullmatch(text.strip().lower())
         if match is None:
             raise UsageError(f"--slo {text}: write a percentile and a limit with its unit, such as p99=10ms")
@@ -113,6 +117,14 @@ def parse_objectives(texts: Sequence[str]) -> tuple[LatencyObjective, ...]:
 def objective_text(objectives: Sequence[LatencyObjective]) -> str:
     """Return the objectives as text, such as ``p95 ≤ 5 ms and p99 ≤ 10 ms``."""
     return " and ".join(map(str, objectives))
+
+
+def describe_search(options: SearchOptions, sizes: str) -> list[str]:
+    """Return a sentence on the search for the plan, or nothing without an objective. ``sizes`` are those that it may try."""
+    if not options.objectives:
+        return []
+    blocks = f"blocks of {options.duration:g} s{'' if options.fixed_duration else ' or more'}, {options.repeats} at the two deciding ones"
+    return [f"Search for {objective_text(options.objectives)} over {sizes}, after the closed-loop trials: {blocks}."]
 
 
 def parse_price(text: str) -> float:
@@ -138,10 +150,9 @@ def objective_fields(request: Any) -> dict[str, Any]:
     objectives = parse_objectives(request.slo)
     fixed = "duration" in request.model_fields_set
     seconds = float(request.duration) if fixed else BLOCK_S
-    if request.rate is not None:
-        needed = shortest_block(objectives, request.rate)
-        if needed > (seconds if fixed else MAX_BLOCK_S):
-            raise UsageError(too_few_samples(objectives, request.rate))
+    rate = request.rate or float(LOG_LINES)  # a higher one does not log more
+    if shortest_block(objectives, rate) > (seconds if fixed else MAX_BLOCK_S):
+        raise UsageError(too_few_samples(objectives, rate))
     return {
         "objectives": objectives,
         "fixed_duration": fixed,
@@ -169,9 +180,9 @@ def too_few_samples(objectives: Sequence[LatencyObjective], rate: float) -> str:
     """Return why the blocks cannot show the percentiles, and the time that they would need."""
     seconds = shortest_block(objectives, rate)
     highest = max(objectives, key=lambda objective: objective.percentile)
-    total = 4 * BLOCKS * (seconds + 1 + OVERHEAD_S)
+    total, logged = 4 * BLOCKS * (seconds + 1 + OVERHEAD_S), rate * rate_sampling(rate)
     return (
-        f"--slo {highest.name}: a database at {rate:g} transactions per second logs too few for {highest.name} in a short block; blocks of "
+        f"--slo {highest.name}: a database logs {logged:g} transactions per second, too few for {highest.name} in a short block; blocks of "
         f"{seconds:g} s are needed: give --duration {seconds:g}s --time-budget {math.ceil(total / 60)}m ({format_seconds(total)})"
     )
 
@@ -287,11 +298,11 @@ def used_blocks(trials: Sequence[TrialResult]) -> list[TrialResult]:
 def tallies(
     blocks: Mapping[float, Sequence[TrialResult]], objectives: Sequence[LatencyObjective], thresholds: Thresholds
 ) -> dict[float, Tally]:
-    """Return the number of passing blocks by size. While a size has no clean block, tainted ones count only after four attempts."""
+    """Return the number of passing blocks by size. While a size has no clean block, tainted ones count only after two attempts."""
     found = {}
     for size, trials in blocks.items():
         used = used_blocks(trials)
-        if all(trial.tainted for trial in used) and len(trials) < 2 * pass_search.PROBE_BLOCKS:
+        if all(trial.tainted for trial in used) and len(trials) < TAINTED_ATTEMPTS:
             used = []
         passed = sum(not misses(trial, objectives, thresholds) for trial in used)
         found[size] = Tally(passed, len(used), len(trials))
@@ -305,13 +316,13 @@ def next_blocks(options: SearchOptions, search: Search, results: Sequence[TrialR
     if trials or None in limits:
         return trials
     doubled = [objective.doubled for objective in options.objectives]
-    return _next(options, search, results, doubled, pass_search.PROBE_BLOCKS, f"search for {objective_text(doubled)}, the double")
+    return _next(options, search, results, doubled, PROBE_BLOCKS, f"search for {objective_text(doubled)}, the double")
 
 
 def next_probes(options: SearchOptions, search: Search, results: Sequence[TrialResult]) -> tuple[Trial, ...]:
     """Return the next blocks of a search that only has to find a size that works. Empty: it is over."""
     reason = f"search for a lower rate that keeps {objective_text(options.objectives)}"
-    return _next(options, search, results, options.objectives, pass_search.PROBE_BLOCKS, reason)
+    return _next(options, search, results, options.objectives, PROBE_BLOCKS, reason)
 
 
 def _next(

@@ -6,6 +6,7 @@ so that a user of the page can do no more than load this host for a limited time
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -122,8 +123,8 @@ def _checked(field: FormField, value: str) -> str:
                 raise ValueError(f"one of {', '.join(field.choices)}")
             case "words":
                 for part in _parts(value):
-                    if not part.isascii() or not part.replace(".", "").replace("-", "").isalnum() or part.startswith("-"):
-                        raise ValueError("words of letters, digits, points and hyphens, separated by commas")
+                    if not part.isascii() or not re.sub("[.=-]", "", part).isalnum() or part.startswith("-"):
+                        raise ValueError("words of letters, digits, points, hyphens and equals signs, separated by commas")
     except UsageError as error:
         raise UsageError(f"{field.label}: {error}") from None
     except ValueError as error:

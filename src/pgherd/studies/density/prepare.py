@@ -22,7 +22,7 @@ from pgherd.studies.density.objective import choose_sizes
 from pgherd.studies.density.options import E1_VCPUS, SMALL_HOST_CORES, SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
 from pgherd.studies.density.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET
-from pgherd.study.objectives import objective_fields
+from pgherd.study.objectives import describe_search, objective_fields
 
 E1_MEMORY = 8 * 2**30
 _ROUND = 64 * 2**20
@@ -98,6 +98,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             disk=disk,
             memory=(memory or need) * max(points),
             messages=(
+                *describe_search(options, f"1 to {max(points)} databases"),
                 *size.messages,
                 *settings.messages,
                 *([] if cached else _warn_if_cached(load, size.bytes, memory, preparation.facts.memory)),

@@ -18,7 +18,7 @@ from pgherd.prepare.volumes import disk_space
 from pgherd.studies.scaling.options import MAX_CLIENTS_FACTOR, ScalingOptions, ScalingRequest, ScalingVariant, choose_clients, plural
 from pgherd.studies.scaling.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET, DatabaseOptions
-from pgherd.study.objectives import objective_fields
+from pgherd.study.objectives import describe_search, objective_fields
 
 BUDGET_FACTOR = 1.15
 """Time budget as a multiple of the time under load, for transitions, reruns and more points."""
@@ -92,7 +92,7 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
             settings=settings,
             disk=disk,
             memory=memory or memory_needed(max_clients),
-            messages=(*scaled, *size.messages, *limited, *settings.messages, *limits.messages),
+            messages=(*describe_search(options, "rates"), *scaled, *size.messages, *limited, *settings.messages, *limits.messages),
         )
 
 
