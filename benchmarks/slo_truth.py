@@ -172,6 +172,7 @@ def tried(place: Path, series: str, number: int, load: Sequence[str], seed: int,
         "answer": document["answer"],
         "grade": document["grade"],
         "capacity": [capacity[name] for name in ("value", "low", "high")],
+        "open": "upper bound not reached" in capacity["note"],
         "largest kept": max(kept, default=0),
         "truth": truth,
         "step": step,
@@ -233,7 +234,7 @@ def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
             continue
         n = len(rows)
         near = sum(row["capacity"][0] is not None and abs(row["capacity"][0] - row["truth"]) <= 1.001 * row["step"] for row in rows)
-        holds = sum(None not in row["capacity"] and row["capacity"][1] <= row["truth"] <= row["capacity"][2] for row in rows)
+        holds = sum(row["capacity"][0] is not None and row["capacity"][1] <= row["truth"] <= upper(row) for row in rows)
         goal, met = f"at least {FOUND} of {TRIES}", near >= FOUND if n >= TRIES else None
         made.append(
             Figure.of(f"{name}: answers within one step of the truth", "ratio", share_interval(near, n), goal, met, f"{near} of {n}")
@@ -253,6 +254,11 @@ def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
                 Figure("every: difference from bisection", kept - same, "databases", n=len(searched), goal=goal, met=abs(kept - same) <= 1)
             )
     return made
+
+
+def upper(row: Mapping[str, Any]) -> float:
+    """The upper end of a try's interval; infinite if it is open."""
+    return math.inf if row["open"] else float(row["capacity"][2])
 
 
 if __name__ == "__main__":

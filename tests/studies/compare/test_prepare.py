@@ -242,6 +242,11 @@ def test_at_a_given_rate_latency_decides():
             "a comparison cannot be compared, and scenario 'b' is one, because it has variants; give a scenario for each",
         ),
         (
+            {"scenarios": [{"name": n, "study": "density", "options": {"slo": ["p99=10ms"]} if n == "b" else {}} for n in "ab"]},
+            UsageError,
+            "scenario 'b' sets slo, whose trials depend on earlier results; run each scenario",
+        ),
+        (
             {"scenarios": [{"name": n, "study": "io-profile", "options": {"compare_setting": "jit=on,off"}} for n in "ab"]},
             UsageError,
             "a comparison cannot be compared, and scenario 'a' is one",

@@ -51,7 +51,7 @@ OVERHEAD_S: Mapping[State, float] = {"warm": 0.5, "restarted": 1.0, "fresh": 2.3
 WARMUP_S = 0.5
 _SHARED_OPTIONS = frozenset({"seed", "start_state", "run_as", "host_cores", "host_memory", "track", "threshold", "time_budget"})
 """Options that scenarios take from the comparison."""
-_NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "start_state"}
+_NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "slo", "price", "start_state"}
 
 
 def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
@@ -185,6 +185,11 @@ def _scenario_requests(request: CompareRequest, facts: HostFacts, seed: int) -> 
         if getattr(variant_request, "variant", ()) or getattr(variant_request, "compare_setting", None):
             raise UsageError(
                 f"a comparison cannot be compared, and scenario '{name}' is one, because it has variants; give a scenario for each variant"
+            )
+        if getattr(variant_request, "slo", ()):
+            raise UsageError(
+                f"scenario '{name}' sets slo, whose trials depend on earlier results; run each scenario, then compare the runs with "
+                "'pgherd gate'"
             )
     return studies[0], requests
 

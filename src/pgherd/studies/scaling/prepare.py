@@ -27,7 +27,7 @@ RESTART_S = 6.0
 
 BASE = "base"
 """Name of the unchanged request. A single variant is compared with it."""
-_SHARED = {"clients", "start_state"}
+_SHARED = {"clients", "slo", "price", "start_state"}
 """Options that are the same for all variants, in addition to those of every study."""
 _BRANCHES = ("tpcb-like", "simple-update")
 """Built-in scripts that need at least as many branches as clients (pgbench documentation)."""
