@@ -38,7 +38,7 @@ def test_the_highest_rate_is_found(seed: int) -> None:
     assert stop == "the search is over" and truth == 3400
     capacity = analysis.findings["capacity"]
     assert capacity.unit == "tps" and abs(capacity.value - truth) <= 200
-    assert analysis.answer.startswith(f"One server with 8 clients at {capacity.value:,.0f} tps keeps p99 ≤ 10 ms (95 % interval ")
+    assert analysis.answer.startswith(f"{capacity.value:,.0f} tps on one server with 8 clients keep p99 ≤ 10 ms (95 % interval ")
     assert analysis.findings["closed_throughput"].value == pytest.approx(4000)
     assert {row["rate"] for row in analysis.tables["objective"]} == {result.trial.point.get("rate") for result in results} - {None}
 
