@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.host.kernel_files import TICKS
 from pgherd.metrics import cgroup
-from pgherd.metrics.cgroup import CGROUP_CPU, CGROUP_MEMORY
+from pgherd.metrics.cgroup import CGROUP_CPU, CGROUP_IO, CGROUP_MEMORY
 from pgherd.metrics.sampler import CgroupView, ContainerView, SamplingView
 from pgherd.node.protocol import SampleSource
 
@@ -140,3 +140,25 @@ def test_reads_what_changes_slowly_less_often_in_a_herd() -> None:
         ("kernel", 5),
         ("events", 5),
     }
+
+
+# ---- I/O
+
+
+def test_reads_io_of_v1_and_v2() -> None:
+    view = SamplingView(
+        [ContainerView("a", {"blkio": "/b/a"}), ContainerView("b", {"v2": "/u/b", "io": "/u/b"}), ContainerView("c", {"v2": "/u/c"})]
+    )
+    sources = {(source.entity, source.tag): source for source in CGROUP_IO.sources(view)}
+    assert {source.where for source in sources.values()} == {
+        "/b/a/blkio.throttle.io_serviced_recursive",
+        "/b/a/blkio.throttle.io_service_bytes_recursive",
+        "/u/b/io.stat",
+    }
+    v1 = "254:0 Read 12\n254:0 Write 30\n254:0 Sync 40\n254:0 Async 2\n254:0 Discard 0\n254:0 Total 42\n8:0 Read 1\n8:0 Write 2\nTotal 45\n"
+    assert dict(CGROUP_IO.parse(v1, sources[A, "v1 requests"])) == {A: {"reads": 13, "writes": 32}}
+    assert dict(CGROUP_IO.parse("254:0 Read 8192\nTotal 8192\n", sources[A, "v1 bytes"])) == {A: {"read_bytes": 8192, "write_bytes": 0}}
+    v2 = "254:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n8:0 rbytes=1 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n"
+    expected = {"reads": 2, "writes": 2, "read_bytes": 4097, "write_bytes": 8192}
+    assert dict(CGROUP_IO.parse(v2, sources["container:b", "v2"])) == {"container:b": expected}
+    assert dict(CGROUP_IO.parse("", sources["container:b", "v2"])) == {"container:b": dict.fromkeys(expected, 0)}, "no I/O yet"

@@ -3,6 +3,7 @@ from dataclasses import fields, replace
 import pytest
 
 from pgherd.model.errors import UsageError
+from pgherd.node.local import LocalNode
 from pgherd.postgres.external_connections import Pooler
 from pgherd.postgres.external_server import ExternalDatabaseInfo
 from pgherd.prepare import servers
@@ -16,7 +17,7 @@ def looked(monkeypatch):
     """Nobody is connected to; what was asked of whom is noted."""
     calls = []
 
-    def look(dsn, *, writes):
+    def look(dsn, *, writes, node):
         calls.append((dsn, writes))
         return FOUND
 
@@ -28,7 +29,7 @@ def find(read_only=True, **asked):
     not_external = tuple(name for name in servers.ONLY_OWN if name in asked)
     load = dict.fromkeys(field.name for field in fields(RequestedLoad)) | {"workload": "select-only", "scripts": (), "protocol": "prepared"}
     load |= {"start_state": "warm", "given": frozenset(asked)} | {name: asked[name] for name in asked if name not in not_external}
-    return servers.find_external("postgresql://h", not_external, RequestedLoad(**load), read_only=read_only)
+    return servers.find_external(LocalNode(), "postgresql://h", not_external, RequestedLoad(**load), read_only=read_only)
 
 
 def test_a_server_is_looked_at(looked):
@@ -78,9 +79,16 @@ def test_writing_must_be_allowed(asked, what, looked):
 def test_what_a_reader_is_told():
     said = servers.describe_external(FOUND, read_only=True, vcpus=2, trace_io=True)
     assert said[0] == "Server host=h: PostgreSQL 17.2; database 'app' of 1 MB, pgbench's tables of scale 5."
-    assert "only read" in said[1] and "unknown" in said[2] and said[3].startswith("Warning: --vcpus 2 does not apply")
-    assert said[4].startswith("Warning: --trace-io cannot trace an external server")
+    assert "only read" in said[1] and said[2].startswith("Warning: --vcpus 2 does not apply")
+    assert said[3].startswith("Warning: --trace-io cannot trace an external server")
     assert "--allow-writes" in servers.describe_external(FOUND, read_only=False, vcpus=2, trace_io=True)[1]
+
+
+def test_without_a_known_process_a_reader_is_told_what_is_not_observed():
+    said = servers.describe_cgroup(LocalNode(), FOUND, None)
+    assert "not observed" in said and "--server-cgroup" in said
+    said = servers.describe_cgroup(LocalNode(), replace(FOUND, pid=1), None)
+    assert said.startswith("Its cgroup is not used") and "process 1" in said
 
 
 def test_what_a_reader_is_told_behind_a_pooler():
@@ -92,7 +100,7 @@ def test_what_a_reader_is_told_behind_a_pooler():
 @pytest.mark.parametrize(("shared", "protocol", "refused"), [(True, "prepared", True), (True, "simple", False), (False, "prepared", False)])
 def test_prepared_statements_do_not_stay_in_shared_sessions(monkeypatch, shared, protocol, refused):
     found = replace(FOUND, pooler=Pooler("PgBouncer 1.18.0", shared=shared))
-    monkeypatch.setattr(servers.external_server, "read_database_info", lambda dsn, *, writes: found)
+    monkeypatch.setattr(servers.external_server, "read_database_info", lambda dsn, *, writes, node: found)
     if not refused:
         assert find(protocol=protocol) is found
         return

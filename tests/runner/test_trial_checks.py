@@ -550,3 +550,30 @@ def test_loaded_containers_do_not_share_a_cpu_while_another_is_idle(loaded, resu
     assert check.result == result and check.severity == "taint"
     if result == "fail":
         assert check.observed == "a (and 1 more) on the same CPU, 1 of 2 CPUs without a loaded container"
+
+
+SEEN = THEIRS | {"container:c1": {"cpu.usage": 0.99, "cpu.limit": 1.0, "memory.usage": 1e8}}
+
+
+def test_the_cgroup_of_somebody_elses_server_is_judged_like_a_container():
+    found = checks_of(SEEN, intents=("cpu-bound", "cached", "io-bound"), dsn="host=h", load=Load(threads=1, client_placement="outside"))
+    assert {name: found[name].result for name in ("cpu-bound", "cached", "io-bound", "background-cpu", "steal")} == {
+        "cpu-bound": "pass",
+        "cached": "pass",
+        "io-bound": "fail",
+        "background-cpu": "pass",
+        "steal": "pass",
+    }
+    idle = checks_of(SEEN | {"container:c1": {"cpu.usage": 0.4, "cpu.limit": 1.0}}, intents=("cpu-bound",), dsn="host=h")["cpu-bound"]
+    assert idle.result == "fail" and idle.observed.startswith("containers at 40.0%")
+    unlimited = checks_of(SEEN | {"container:c1": {"cpu.usage": 0.9}}, intents=("cpu-bound",), dsn="host=h")["cpu-bound"]
+    assert unlimited.result == "fail" and unlimited.observed.startswith("host at"), "without a limit, only the host can be full"
+
+
+def test_oom_kills_in_the_cgroup_of_somebody_elses_server_are_judged():
+    phase = PhaseResult(phase="steady", start=1, end=11, overlap=1, targets=[], metrics=SEEN)
+    kill = OomKill(container="c1", processes=1, time=5.0)
+    assert [check.result for check in judge_memory(trial(dsn="host=h"), [phase], [kill], Thresholds())] == ["fail"]
+    assert [check.result for check in judge_memory(trial(dsn="host=h"), [phase], [], Thresholds())] == ["pass"]
+    unseen = phase.model_copy(update={"metrics": THEIRS})
+    assert judge_memory(trial(dsn="host=h"), [unseen], [], Thresholds()) == []

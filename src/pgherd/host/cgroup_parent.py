@@ -124,7 +124,7 @@ def read_layout(node: Node) -> CgroupHierarchies:
 
 def parse_layout(mountinfo: str, process_groups: str) -> CgroupHierarchies:
     """Parse the texts of ``/proc/self/mountinfo`` and ``/proc/self/cgroup``."""
-    groups = _group_by_controller(process_groups)
+    groups = groups_by_controller(process_groups)
     v1: dict[str, Hierarchy] = {}
     v2: Hierarchy | None = None
     for line in mountinfo.splitlines():
@@ -142,7 +142,7 @@ def parse_layout(mountinfo: str, process_groups: str) -> CgroupHierarchies:
     return CgroupHierarchies(v1, v2)
 
 
-def _group_by_controller(text: str) -> dict[str, str]:
+def groups_by_controller(text: str) -> dict[str, str]:
     """Map each controller to the path of this process's group.
 
     The unified hierarchy has the key ''.

@@ -1,4 +1,4 @@
-"""CPU and memory of cgroups: of each container, and of the run cgroup around all of them.
+"""CPU, memory and I/O of cgroups: of each container, and of the run cgroup around all of them.
 
 The run cgroup (entity ``run-cgroup``) has the same memory files as a container. Its limit is read too.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from pgherd.host.kernel_files import TICKS, flat_keyed, number
+from pgherd.host.kernel_files import TICKS, flat_keyed, nested_keyed, number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView, cadence
 from pgherd.node.protocol import SampleSource
 
@@ -222,5 +222,51 @@ class CgroupMemorySampler:
         yield source.entity, values
 
 
-CGROUP_CPU, CGROUP_MEMORY = CgroupCpuSampler(), CgroupMemorySampler()
-SAMPLERS = (CGROUP_CPU, CGROUP_MEMORY)
+class CgroupIoSampler:
+    """Block I/O of external servers' cgroups: io.stat of v2, or the blkio controller of v1.
+
+    The sum is over devices. A device made of others (LVM, RAID) is counted, and some kernels count the others too. v1 counts
+    writes of the page cache for the group of the kernel's writeback thread, not for the server's.
+    """
+
+    name = "cgroup_io"
+    metrics = (
+        SampledMetric("reads", "requests", "counter", "read requests"),
+        SampledMetric("writes", "requests", "counter", "write requests"),
+        SampledMetric("read_bytes", "bytes", "counter", "data read from devices"),
+        SampledMetric("write_bytes", "bytes", "counter", "data written to devices"),
+    )
+
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        """Return one file of a v2 group and two of a v1 group, for containers whose group names an I/O controller."""
+        slow = cadence(len(view.containers))
+        sources = []
+        for container in view.containers:
+            entity, groups = f"container:{container.name}", container.groups
+            if groups.get("io"):
+                sources.append(SampleSource(self.name, entity, "file", f"{groups['io']}/io.stat", every=slow, tag="v2"))
+            elif groups.get("blkio"):
+                sources += [
+                    SampleSource(self.name, entity, "file", f"{groups['blkio']}/blkio.throttle.{file}_recursive", every=slow, tag=tag)
+                    for tag, file in (("v1 requests", "io_serviced"), ("v1 bytes", "io_service_bytes"))
+                ]
+        return sources
+
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
+        """Yield one reading per file. A group that has done no I/O has an empty io.stat."""
+        if source.tag == "v2":
+            devices = nested_keyed(raw).values()
+            names = {"rios": "reads", "wios": "writes", "rbytes": "read_bytes", "wbytes": "write_bytes"}
+            yield source.entity, {name: sum(number(device.get(key, "0")) for device in devices) for key, name in names.items()}
+            return
+        suffix = "s" if source.tag == "v1 requests" else "_bytes"
+        values = {f"read{suffix}": 0.0, f"write{suffix}": 0.0}
+        for line in raw.splitlines():
+            fields = line.split()
+            if len(fields) == 3 and fields[1] in ("Read", "Write"):
+                values[f"{fields[1].lower()}{suffix}"] += number(fields[2])
+        yield source.entity, values
+
+
+CGROUP_CPU, CGROUP_MEMORY, CGROUP_IO = CgroupCpuSampler(), CgroupMemorySampler(), CgroupIoSampler()
+SAMPLERS = (CGROUP_CPU, CGROUP_MEMORY, CGROUP_IO)

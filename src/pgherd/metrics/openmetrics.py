@@ -91,6 +91,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "balloon": {"server": _ALL},
     "balloon_manager": {"platform": _ALL},
     "cgroup_cpu": {"container": _ALL, "platform": ("cpu.usage",)},
+    "cgroup_io": {"container": _ALL},
     "cgroup_memory": {RUN_CGROUP: _ALL, "container": _ALL},
     "cpu": {"host": _ALL, "guest": _ALL},
     "database": {"server": _ALL},

@@ -170,6 +170,7 @@ class Container(Model):
     vm_memory_min: int | None = Field(None, gt=0, description="bytes that a guest always keeps (None: a quarter of its memory)")
     vm_memory_shares: float = Field(1.0, gt=0, description="a guest's weight when its host's memory is divided")
     vm: VmOptions | None = Field(None, description="hypervisor options of a guest (None: defaults)")
+    cgroup: str | None = Field(None, description="cgroup of external servers: /PATH, pid:N or container:ID (None: found if provable)")
     servers: tuple[Server, ...] = ()
 
 

@@ -10,13 +10,18 @@ server does, because it applies to every session.
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pgherd.host.kernel_files import names_in, text_of
 from pgherd.model.errors import UsageError
+from pgherd.node.protocol import Command, Node
 
 if TYPE_CHECKING:
     import psycopg
@@ -88,6 +93,63 @@ def driver_parameters(parameters: dict[str, str], *, tls: bool) -> dict[str, str
         defaults = {keyword: os.path.join(directory, name) for keyword, name in FILE_KEYWORDS.items() if keyword not in passed}
         passed |= {keyword: path for keyword, path in defaults.items() if os.path.isfile(path)}
     return passed
+
+
+# ---- process of the server
+
+
+_NAMES = ("postgres", "postmaster")
+_ENDS = """SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port(), host(inet_client_addr()), inet_client_port()"""
+
+
+def server_pid(node: Node, connection: psycopg.Connection[Any]) -> int:
+    """Return the pid, on this host, of a process of the server at the other end of a connection. 0 if there is no proof of one.
+
+    A Unix socket has the pid of the process that listens (unix(7), SO_PEERCRED), in the numbers of this process's pid namespace. Over
+    TCP, the process has the pid that the server reports, in its own namespace, and holds the socket between the addresses that the
+    server reports. Reading this of another user's process needs root. Call this only for a connection without a pooler.
+    """
+    descriptor = os.dup(connection.fileno())
+    with socket.socket(fileno=descriptor) as local:
+        if local.family == socket.AF_UNIX:
+            pid = int(struct.unpack("3i", local.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0])
+            return pid if pid > 0 and _is_postgres(node, pid) else 0
+    row = connection.execute(_ENDS.encode()).fetchone()
+    assert row is not None
+    backend, *ends = row
+    for name in names_in(node, "/proc"):
+        if name.isdigit() and _pid_inside(node, name) == backend and _is_postgres(node, int(name)) and _holds(node, int(name), *ends):
+            return int(name)
+    return 0
+
+
+def _is_postgres(node: Node, pid: int) -> bool:
+    return text_of(node, f"/proc/{pid}/comm") in _NAMES
+
+
+def _pid_inside(node: Node, pid: str) -> int:
+    """Return a process's pid in its innermost pid namespace (proc(5), NSpid), 0 after its end."""
+    line = next((line for line in text_of(node, f"/proc/{pid}/status").splitlines() if line.startswith("NSpid:")), "NSpid: 0")
+    return int(line.split()[-1])
+
+
+def _holds(node: Node, pid: int, server: str, server_port: int, client: str, client_port: int) -> bool:
+    """Return whether the process holds the socket between these addresses, in its own network namespace."""
+    table = "tcp6" if ":" in server else "tcp"
+    ends = [socket_address(server, server_port), socket_address(client, client_port)]
+    for line in text_of(node, f"/proc/{pid}/net/{table}").splitlines()[1:]:
+        fields = line.split()
+        if len(fields) > 9 and fields[1:3] == ends:
+            held = node.run(Command(("find", f"/proc/{pid}/fd", "-lname", f"socket:\\[{fields[9]}\\]")))
+            return bool(held.out.strip())
+    return False
+
+
+def socket_address(address: str, port: int) -> str:
+    """Return an address as in /proc/net/tcp and tcp6: its 32-bit words in the machine's byte order, in hexadecimal (proc(5))."""
+    packed = ipaddress.ip_address(address).packed
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
 
 
 # ---- poolers

@@ -55,7 +55,8 @@ class ExternalDatabaseInfo:
 
     ``bytes`` is the size of the database. ``scale`` is the scale of pgbench's tables, None without them, and ``missing``
     lists the tables that do not exist. ``read_only`` is the reason why the server rejects writes: '' if it accepts them,
-    or if this was not tested. ``pooler`` is between pgherd and the server, None without one.
+    or if this was not tested. ``pooler`` is between pgherd and the server, None without one. ``pid`` is a process of the server on
+    this host, 0 if there is no proof of one.
     """
 
     dsn: str
@@ -67,6 +68,7 @@ class ExternalDatabaseInfo:
     missing: tuple[str, ...] = ()
     read_only: str = ""
     pooler: Pooler | None = None
+    pid: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,8 @@ def password_of(dsn: str) -> str | None:
     return kept(dsn)
 
 
-def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn") -> ExternalDatabaseInfo:
-    """Read the properties of the database at ``dsn``, as returned by ``normalize_dsn``.
+def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn", node: Node | None = None) -> ExternalDatabaseInfo:
+    """Read the properties of the database at ``dsn``, as returned by ``normalize_dsn``. ``node`` is this host, to find its process on.
 
     With ``writes``, for a load that writes, this tests if the server accepts writes. Without, sessions must be read-only.
 
@@ -163,6 +165,7 @@ def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn")
             missing=missing,
             read_only=_why_read_only(connection) if writes else "",
             pooler=session.pooler,
+            pid=_server_pid(node, session),
         )
 
 
@@ -229,7 +232,7 @@ def require_reachable(found: ExternalDatabaseInfo, *, builtin: bool, writes: boo
 
 
 class ExternalServer:
-    """External server, attached for a run."""
+    """External server, attached for a run. ``pid`` is a process of it on this host, 0 if there is no proof of one."""
 
     def __init__(self, node: Node, dsn: str, *, name: str, passfile: str, account: str | None = None, allow_writes: bool = False) -> None:
         """Connect once to resolve the connection parameters.
@@ -252,6 +255,7 @@ class ExternalServer:
         session = _connect(dsn, required=not allow_writes)
         self.pooler, self._may_write = session.pooler, session.may_write
         with session.connection as connection:
+            self.pid = _server_pid(node, session)
             info = connection.info
             self.major = info.server_version // 10000
             self._host, self._port, self._user, self._database = info.host or info.hostaddr, info.port, info.user, info.dbname
@@ -377,6 +381,10 @@ def _connect(dsn: str, *, read_only: bool = True, required: bool = True, option:
         return _allowed(_Session(_open(dsn, options=""), found, may_write), dsn, required=read_only and required, option=option)
     except psycopg.Error as error:
         raise UsageError(_no_connection(dsn, error, option)) from None
+
+
+def _server_pid(node: Node | None, session: _Session) -> int:
+    return 0 if node is None or session.pooler is not None else external_connections.server_pid(node, session.connection)
 
 
 def _allowed(session: _Session, dsn: str, *, required: bool, option: str) -> _Session:

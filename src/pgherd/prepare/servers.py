@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pgherd.host import paths
+from pgherd.host import paths, server_cgroup
 from pgherd.host.journal import Journal
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import RuntimeName
@@ -91,12 +91,14 @@ class RequestedServers:
 
     Attributes:
         dsn: external server. None: pgherd starts servers.
+        cgroup: value of ``--server-cgroup``.
         set: values of ``--set``.
         not_external: names of given options that apply only to servers that pgherd starts.
         vcpus: like ``trace_io`` an option that pgherd ignores for an external server.
     """
 
     dsn: str | None
+    cgroup: str | None
     pg_bin: str | None
     pg_version: str | None
     set: tuple[str, ...]
@@ -117,6 +119,7 @@ class ServerChoice:
         installation: PostgreSQL installation of the servers, and of the clients.
         usable: the installation, or a cached copy if the servers' user cannot execute it.
         external: external server at ``--dsn``. pgherd chooses only the number of clients and the times for it.
+        cgroup: value of ``--server-cgroup``. None: the server's cgroup is found if that is provable.
         checksums: the servers have data checksums.
         requested: settings that options request.
         settings_from: configuration file or DSN from which settings are copied.
@@ -127,6 +130,7 @@ class ServerChoice:
     installation: Installation
     usable: Installation
     external: ExternalDatabaseInfo | None = None
+    cgroup: str | None = None
     checksums: bool = True
     requested: RequestedSettings = field(default_factory=RequestedSettings)
     settings_from: str | None = None
@@ -163,16 +167,22 @@ def choose_servers(requested: RequestedServers, load: RequestedLoad, workspace: 
         UsageError: there is no such installation, two options set the same parameter, or the external server rejects the load.
         CapabilityError: this kernel has no huge pages, but a server would require them.
     """
-    external = None if requested.dsn is None else find_external(requested.dsn, requested.not_external, load, read_only=not writes)
+    external = (
+        None if requested.dsn is None else find_external(workspace.node, requested.dsn, requested.not_external, load, read_only=not writes)
+    )
     installation = installations.choose(workspace.node, requested.pg_bin, requested.pg_version)
     if external is None:
+        if requested.cgroup is not None:
+            raise UsageError("--server-cgroup is for an external server; add its --dsn, or leave --server-cgroup out")
         messages = describe_checksums(requested.data_checksums, installation.major)
     else:
         messages = describe_external(external, read_only=not writes, vcpus=requested.vcpus, trace_io=requested.trace_io)
+        messages.append(describe_cgroup(workspace.node, external, requested.cgroup))
     return ServerChoice(
         installation=installation,
         usable=installations.reachable_copy(workspace.node, installation, workspace.account, str(workspace.cache)),
         external=external,
+        cgroup=requested.cgroup,
         checksums=with_checksums(requested.data_checksums),
         requested=requested_settings(workspace.node, requested),
         settings_from=requested.settings_from,
@@ -358,7 +368,7 @@ def choose_settings(
     return ServerSettings(choice.settings, choice.rows, need, tuple(messages))
 
 
-def find_external(dsn: str, not_external: tuple[str, ...], load: RequestedLoad, *, read_only: bool) -> ExternalDatabaseInfo:
+def find_external(node: Node, dsn: str, not_external: tuple[str, ...], load: RequestedLoad, *, read_only: bool) -> ExternalDatabaseInfo:
     """Connect to the server at ``dsn`` and return its properties. ``read_only``: the load does not write.
 
     ``not_external`` are the names of given options that do not apply to it.
@@ -395,7 +405,7 @@ def find_external(dsn: str, not_external: tuple[str, ...], load: RequestedLoad, 
             f"--dsn {name} is read only by default, and {writing}; use --workload select-only, or add --allow-writes if this database may "
             "be changed"
         )
-    server = external_server.read_database_info(name, writes=not read_only)
+    server = external_server.read_database_info(name, writes=not read_only, node=node)
     if server.pooler is not None and server.pooler.shared and load.protocol == "prepared":
         raise UsageError(
             f"--protocol prepared does not go with --dsn {name}: {server.pooler.name} shares sessions between clients, where prepared "
@@ -413,13 +423,35 @@ def describe_external(found: ExternalDatabaseInfo, *, read_only: bool, vcpus: fl
         f"Its data are only read: {_why_only_read(found)}."
         if read_only
         else "Transactions write to it (--allow-writes). Their changes are not undone.",
-        "Its CPU, memory and disks cannot be observed from this host: checks of them are unknown.",
     ]
     if vcpus is not None:
         messages.append(f"Warning: --vcpus {vcpus:g} does not apply to an external server and is ignored.")
     if trace_io:
         messages.append("Warning: --trace-io cannot trace an external server: its block requests are not traced.")
     return messages
+
+
+def describe_cgroup(node: Node, found: ExternalDatabaseInfo, text: str | None) -> str:
+    """Return the sentence on the server's cgroup, which ``text`` names. None: the cgroup of its process, if that is known.
+
+    Raises:
+        UsageError: ``text`` names no cgroup of the server alone.
+    """
+    unseen = "so its CPU, memory and disks are not observed, and checks of them are unknown"
+    if text is not None:
+        group = server_cgroup.resolve(node, text)
+        origin = f"--server-cgroup {text}"
+    elif not found.pid:
+        return f"No process here is known to be this server's, {unseen}; if it runs on this host, give --server-cgroup."
+    else:
+        try:
+            group = server_cgroup.resolve(node, f"pid:{found.pid}", f"process {found.pid}:")
+        except UsageError as error:
+            return f"Its cgroup is not used, {unseen}: {error}."
+        origin = f"of its process {found.pid}"
+    limits = [] if group.cores is None else [f"{group.cores:g} cores"]
+    limits += [] if group.memory is None else [format_bytes(group.memory)]
+    return f"Its cgroup is {group.path} ({origin}), limited to {' and '.join(limits) or 'nothing'}. It is only read."
 
 
 def _why_only_read(found: ExternalDatabaseInfo) -> str:

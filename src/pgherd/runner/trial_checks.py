@@ -23,7 +23,7 @@ from pgherd.study.objectives import lag_excess, least_completed
 from pgherd.study.observation import MANAGER_PART, device_sum
 
 _SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
-_EXTERNAL = "the server is external"
+_EXTERNAL = "the server is external, and its cgroup is not known; --server-cgroup names it, if it is on this host"
 
 
 def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds: Thresholds, clock_jump: float) -> list[Check]:
@@ -99,22 +99,28 @@ def _loaded_containers(trial: Trial, number: int) -> Iterator[tuple[str, float |
             yield container.name, container.vcpus if container.cpu_mode != "none" else None
 
 
-def _loads_external(trial: Trial, number: int) -> bool:
-    """Return whether an external server is under load in a phase: its container and its host cannot be observed."""
+def _unseen(trial: Trial, number: int, phase: PhaseResult) -> bool:
+    """Return whether an external server is under load in a phase whose container and host cannot be observed."""
     targets = set(trial.phases[number].loads)
-    return any(container.runtime == "external" for address, _, container, _, _ in trial.deployment.databases() if str(address) in targets)
+    loaded = {
+        container.name
+        for address, _, container, _, _ in trial.deployment.databases()
+        if container.runtime == "external" and str(address) in targets
+    }
+    return any("cpu.usage" not in phase.metrics.get(f"container:{name}", {}) for name in loaded)
 
 
 def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"each loaded container at ≥ {limits.min_cpu_used:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
-    if _loads_external(trial, number):
+    if _unseen(trial, number, phase):
         return _check("cpu-bound", None, "the server's CPU is not seen", expected, _EXTERNAL, validity=True)
     cores, utilization = facts.logical_cpus or facts.cores, _host_utilization(phase, facts)
     shares: dict[str, float] = {}
     unseen: list[str] = []
     loaded = 0.0
     for name, vcpus in _loaded_containers(trial, number):
-        used = phase.metrics.get(f"container:{name}", {}).get("cpu.usage")
+        metrics = phase.metrics.get(f"container:{name}", {})
+        used, vcpus = metrics.get("cpu.usage"), vcpus or metrics.get("cpu.limit")
         loaded += used or 0.0
         if vcpus is not None and used is None:
             unseen.append(name)
@@ -162,17 +168,17 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
         elif hit + read > 0:
             ratios[name] = hit / (hit + read)
             missed += read
-    # Disks of an external server cannot be observed, but they served at most as many reads as the server missed blocks.
-    external = _loads_external(trial, number)
-    reads = missed if external else device_sum(phase, "reads")
+    # Disks of an unseen server cannot be observed, but they served at most as many reads as the server missed blocks.
+    unseen_disks = _unseen(trial, number, phase)
+    reads = missed if unseen_disks else device_sum(phase, "reads")
     if not ratios or reads is None or phase.throughput <= 0:
         return _check("cached", None, "no buffer statistics or device counters", expected, "they could not be read", validity=True)
     # The devices serve the whole host. The databases caused at most as many reads as they missed blocks.
     lowest, per_tx = min(ratios, key=lambda name: ratios[name]), min(reads, missed) / phase.throughput
     observed = f"hit ratio {ratios[lowest]:.2%} ({lowest}, the lowest), at most {per_tx:.3g} device reads per transaction"
     ok: bool | None = ratios[lowest] >= limits.min_hit_ratio and per_tx <= limits.max_device_reads
-    if external and ratios[lowest] >= limits.min_hit_ratio and not ok:
-        return _check("cached", None, observed, expected, f"{_EXTERNAL}, and its disks cannot be observed", validity=True)
+    if unseen_disks and ratios[lowest] >= limits.min_hit_ratio and not ok:
+        return _check("cached", None, observed, expected, f"its disks cannot be observed: {_EXTERNAL}", validity=True)
     if ok and unseen:
         return _check("cached", None, observed, expected, f"{_abbreviated(unseen)}: its statistics could not be read", validity=True)
     return _check("cached", ok, observed, expected, "the data does not fit shared_buffers; raise it or lower --scale", validity=True)
@@ -180,9 +186,9 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
 
 def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"≥ {limits.min_device_reads:g} device reads per transaction"
-    reads = None if _loads_external(trial, number) else device_sum(phase, "reads")
+    reads = None if _unseen(trial, number, phase) else device_sum(phase, "reads")
     if reads is None or phase.throughput <= 0:
-        reason = _EXTERNAL if _loads_external(trial, number) else "/proc/diskstats shows no device here"
+        reason = _EXTERNAL if _unseen(trial, number, phase) else "/proc/diskstats shows no device here"
         return _check("io-bound", None, "device counters not seen", expected, reason, validity=True)
     per_tx = reads / phase.throughput
     reason = "the data came from a cache; raise --scale or lower --memory"
@@ -329,7 +335,7 @@ def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limi
     if stolen is None:
         return _check("steal", None, "not seen", expected, "the kernel does not report steal")
     share = stolen / (facts.logical_cpus or facts.cores)
-    if _loads_external(trial, number) and share <= limit:
+    if _unseen(trial, number, phase) and share <= limit:
         return _check("steal", None, f"{share:.2%} here, not seen at the server", expected, _EXTERNAL)
     utilization = _host_utilization(phase, facts)
     if _loads_devices(trial, number) and share > limit and utilization is not None and utilization < limits.host_full:
@@ -354,8 +360,9 @@ def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFa
     containers = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
     # Without servers there are no containers, and the drivers' kernel time cannot be separated from other programs' CPU.
     no_servers = not _has_servers(trial)
-    if busy is None or not (containers or no_servers) or _loads_external(trial, number):
-        return _check("background-cpu", None, "containers' CPU not seen", expected, "this runtime cannot account for it")
+    if busy is None or not (containers or no_servers) or _unseen(trial, number, phase):
+        reason = _EXTERNAL if _unseen(trial, number, phase) else "this runtime cannot account for it"
+        return _check("background-cpu", None, "containers' CPU not seen", expected, reason)
     loads = trial.phases[number].loads
     outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].client_placement == "outside"]
     platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
@@ -517,12 +524,14 @@ NO_OOM_KILL = "no-oom-kill"
 
 
 def judge_memory(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[OomKill], thresholds: Thresholds) -> list[Check]:
-    """Return both checks for a trial in cgroups or in guests, which also run in cgroups.
+    """Return both checks for a trial in cgroups, those of external servers included, or in guests, which also run in cgroups.
 
     A trial that did not finish has no phases, so only its OOM kills are checked. Other runtimes count neither memory
     nor kills, so there is no check, and no answer depends on one.
     """
-    if not any(capabilities_of(container.runtime).accounting for _, container in trial.deployment.containers()):
+    counted = any(capabilities_of(container.runtime).accounting for _, container in trial.deployment.containers())
+    seen = {f"container:{c.name}" for _, c in trial.deployment.containers() if c.runtime == "external"}
+    if not (counted or kills or any("memory.usage" in phase.metrics.get(entity, {}) for phase in phases for entity in seen)):
         return []
     checks = [_accounted(phases, thresholds)] if any(phase.memory is not None for phase in phases) else []
     if phases or kills:  # a trial that failed for a different reason gives no information on memory

@@ -215,7 +215,7 @@ class ExternalRuntime:
 
     def capabilities(self) -> Capabilities:
         missing = dict.fromkeys(("cpu_quota", "cpuset", "memory_limit", "weight", "accounting"), _NOT_OURS)
-        return replace(capabilities_of("external"), missing=missing, note="external server: its CPU, memory and disks are not observed")
+        return replace(capabilities_of("external"), missing=missing, note="external server: what runs it is only read")
 
     def open(self, host: Host) -> None: ...
 

@@ -27,6 +27,9 @@ from pgherd.model.units import Duration, Size, format_seconds
 from pgherd.study.option import CLUSTER, LIMITS, MEASUREMENT, POSTGRESQL, STORAGE, VM, WORKLOAD, option
 from pgherd.study.shared_options import RepeatsRequest, StudyOptions
 
+OF_EXTERNAL = ("dsn", "allow_writes", "server_cgroup")
+"""Options that only external servers have."""
+
 READ_ONLY = "default_transaction_read_only"
 """PostgreSQL setting that rejects writes. It is on if the user gives --read-only for the scripts."""
 
@@ -107,6 +110,13 @@ class DatabaseRequest(RepeatsRequest):
     run_as: str | None = option(None, "User that servers run as, when pgherd runs as root.", POSTGRESQL, metavar="USER")
     dsn: str | None = option(None, "Benchmark an existing server; it is never reconfigured.", POSTGRESQL, metavar="DSN")
     allow_writes: bool = option(False, "Allow transactions that write to --dsn.", POSTGRESQL)
+    server_cgroup: str | None = option(
+        None,
+        "Cgroup of --dsn's server on this host; only read.",
+        POSTGRESQL,
+        metavar="/PATH|pid:N|container:ID",
+        computed="found if provable",
+    )
 
     vcpus: float | None = option(None, "CPU cores per database.", LIMITS, metavar="N", web=True, gt=0)
     memory: Size | None = option(None, "Memory limit per database.", LIMITS, metavar="SIZE", computed="equal share", web=True)
@@ -194,6 +204,7 @@ class DatabaseOptions(StudyOptions):
     roles: dict[Role, str] = Field(default_factory=dict, description="role of files → name of their volume")
     tablespaces: tuple[str, ...] = Field((), description="names of the volumes over which tables and indexes are spread")
     dsn: str | None = Field(None, description="DSN of an external server, without password (None: pgherd starts servers)")
+    server_cgroup: str | None = Field(None, description="cgroup of the external server (None: found if provable)")
 
     # Load
     scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
@@ -244,7 +255,7 @@ class DatabaseOptions(StudyOptions):
         database = self.database_called("bench")
         if self.dsn is not None:
             external = Server(name="pg", bin=self.pg_bin, version=self.pg_version, dsn=self.dsn, databases=(database,))
-            return Container(name=name, runtime="external", servers=(external,))
+            return Container(name=name, runtime="external", cgroup=self.server_cgroup, servers=(external,))
         server = Server(
             name="pg",
             bin=self.pg_bin,

@@ -108,7 +108,8 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
             shares[target.target] = shares.get(target.target, 0.0) + w * target.throughput
     cpu = _average([_cpu_breakdown(plan, phase) for plan, phase in zip(result.trial.phases, result.phases, strict=False)], weights)
     databases = int(result.trial.point.get("databases", len(shares)))
-    given = None if cpu.loaded is None else cpu.loaded / (len(shares) * options.vcpus)
+    limit = math.fsum(_cpu_limit(result.phases[-1], target) or options.vcpus for target in shares)
+    given = None if cpu.loaded is None else cpu.loaded / limit
     return Observation(
         key=result.trial.key(),
         databases=databases,
@@ -127,6 +128,11 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
         per_second=_per_second(result.phases),
         bottleneck=_bottleneck(options, result, databases, throughput, cpu, given),
     )
+
+
+def _cpu_limit(phase: PhaseResult, target: str) -> float | None:
+    """Return the CPU limit of an external server's cgroup in cores. None if there is none, or if pgherd sets the limit."""
+    return phase.metrics.get(f"container:{target.split('/')[1]}", {}).get("cpu.limit") if target.count("/") == 3 else None
 
 
 def _scheduler_use(result: TrialResult, throughput: float, clients: float | None) -> SchedulerUse:
@@ -292,7 +298,8 @@ def _bottleneck(
         return "host-cpu"
     if cpu.loaded is not None and cpu.loaded >= options.thresholds.host_full * options.host_cores:
         return "host-cpu"
-    if options.cpu_mode != "none" and given is not None and given >= options.thresholds.min_cpu_used:
+    limited = options.cpu_mode != "none" or all(_cpu_limit(phase, target.target) for phase in result.phases for target in phase.targets)
+    if limited and given is not None and given >= options.thresholds.min_cpu_used:
         return "cpu-quota"
     failed = {verdict.name for verdict in result.checks if verdict.result == "fail"}
     if "not-client-bound" in failed:

@@ -29,7 +29,7 @@ KEY = ("theirs", "pg")
 class Pretended:
     """Somebody's server; ``refuses`` those that let nobody in, ``gone`` those that answer no more."""
 
-    major = 17
+    major, pid = 17, 0
     refuses: set = set()  # noqa: RUF012
     gone: set = set()  # noqa: RUF012
     let_go: list = []  # noqa: RUF012

@@ -188,7 +188,7 @@ class Deployer:
     def readings(self) -> dict[str, dict[str, float]]:
         """Return values that are read once per trial, such as the kind of pages below shared memory."""
         buffers = buffer_readings(self.node, self._trial, self._instances)
-        return merge_readings(self._pages.readings(), self._targets.readings(), self._guests.readings(), buffers)
+        return merge_readings(self._pages.readings(), self._targets.readings(), self._guests.readings(), self._attached.readings(), buffers)
 
     def settings(self, target: str | None = None) -> dict[str, str]:
         """Return the non-default settings of the target's server (or of the first server), or {} if no server responds."""
@@ -238,6 +238,7 @@ class Deployer:
             for name, handle in self._handles.items()
             if self._made_by[name].name != "external"
         ]
+        containers += [ContainerView(name, groups) for name, groups in self._external_groups().items()]
         cache = str(self._session.cache)
         servers = [
             server_view(self.node, "/".join(key), instance, self._up[key].server.settings if key in self._up else {}, cache)
@@ -293,7 +294,8 @@ class Deployer:
 
     def oom_kills(self) -> tuple[OomKill, ...]:
         """Return the OOM kills in the containers since the trial began."""
-        return (*self._kills.seen({name: handle.groups for name, handle in self._handles.items()}), *self._guests.kills())
+        groups = {name: handle.groups for name, handle in self._handles.items()} | self._external_groups()
+        return (*self._kills.seen(groups), *self._guests.kills())
 
     def stop_phase_targets(self) -> None:
         """Stop what ran only for the phases of the trial."""
@@ -359,6 +361,7 @@ class Deployer:
             self._handles[name] = runtime.create(container)
             self._made_by[name] = runtime
         self._attached.attach({key: requested[key] for key, step in transition.steps.items() if step == "attach"})
+        self._kills.watch(self._external_groups())
         local = [key for key in restore if not capabilities_of(requested[key][0].runtime).own_kernel]
         self._instances.update(self._housing.restore({key: requested[key] for key in local}, trial, self._budget.tight))
         in_guests = {key: requested[key] for key in restore if key not in local}
@@ -380,6 +383,9 @@ class Deployer:
         self._budget.tighten()  # after the sync, so that swapping out has the disk to itself
         up = {key: RunningServer(c, s, volumes=volumes_of(s, trial.deployment)) for key, (c, s) in requested.items()}
         self._up.update(up)
+
+    def _external_groups(self) -> dict[str, Mapping[str, str]]:
+        return {name: cgroup.groups for name, cgroup in self._attached.cgroups.items()}
 
     def _is_guest(self, key: ServerKey) -> bool:
         return key[0] in self._handles and self._handles[key[0]].node is not None

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Literal, Protocol
 
-from pgherd.host import cgroup_memory, processes
+from pgherd.host import cgroup_memory, processes, server_cgroup
 from pgherd.host.cgroup_memory import OomVictim
+from pgherd.host.server_cgroup import ServerCgroup
 from pgherd.metrics.sampler import ServerView
 from pgherd.metrics.server_statistics import HAS_BALLOON
 from pgherd.model.deployment import Container, Database, Server
@@ -32,6 +33,9 @@ from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.workloads.registry import find
 
+Readings = dict[str, dict[str, float]]
+"""Entity → metric → value."""
+
 
 class ExternalServers:
     """External servers of a deployment, by (container, server). They are loaded, and never started, configured or stopped."""
@@ -40,6 +44,8 @@ class ExternalServers:
         self._session = session
         self._external: dict[ServerKey, ExternalServer] = {}
         self._seen: set[str] = set()
+        self.cgroups: dict[str, ServerCgroup] = {}
+        """Cgroups of the servers on this host, by container."""
 
     def __contains__(self, key: ServerKey) -> bool:
         return key in self._external
@@ -72,6 +78,33 @@ class ExternalServers:
                     raise
                 raise TrialError(str(error)) from None
             self._seen.add(server.dsn)
+            self._find_cgroup(container, self._external[key])
+
+    def _find_cgroup(self, container: Container, external: ExternalServer) -> None:
+        """Find the cgroup that the container names, or that of the server's process.
+
+        Raises:
+            TrialError: it names no cgroup of the server alone, though it did when the run was prepared.
+        """
+        if container.cgroup is None and not external.pid:
+            return
+        try:
+            found = server_cgroup.resolve(self._session.node, container.cgroup or f"pid:{external.pid}")
+        except UsageError as error:
+            if container.cgroup is None:
+                return
+            raise TrialError(str(error)) from None
+        if container.cgroup is None and found.groups in [other.groups for other in self.cgroups.values()]:
+            return  # shared by two servers, so it is neither's alone
+        self.cgroups[container.name] = found
+
+    def readings(self) -> Readings:
+        """Return the limits around each server: cores and bytes."""
+        limits = {
+            f"container:{name}": {"cpu.limit": group.cores, "memory.limit": None if group.memory is None else float(group.memory)}
+            for name, group in self.cgroups.items()
+        }
+        return {entity: {name: limit for name, limit in values.items() if limit is not None} for entity, values in limits.items()}
 
     def endpoint(self, key: ServerKey, handle: ContainerHandle, bin_: str, database: Database, *, writes: bool) -> TargetEndpoint:
         """Return the endpoint of the database that the DSN names. Sessions are read-only unless the load ``writes``.
@@ -89,6 +122,7 @@ class ExternalServers:
     def detach(self, key: ServerKey) -> None:
         """Close the connections to the server, if there are any."""
         external = self._external.pop(key, None)
+        self.cgroups.pop(key[0], None)
         if external is not None:
             with contextlib.suppress(OSError):
                 external.disconnect()
@@ -138,9 +172,6 @@ def _has_balloon(node: Node, instance: Instance, settings: Mapping[str, str], ca
     finally:
         instance.disconnect(["postgres"])
 
-
-Readings = dict[str, dict[str, float]]
-"""Entity → metric → value."""
 
 IN_USE = """SELECT count(*) FILTER (WHERE b.usagecount > 0), count(*) FILTER (WHERE b.usagecount > 1), count(b.relfilenode),
        current_setting('block_size')::int
@@ -289,6 +320,11 @@ class MemoryKills:
         """Start a trial: discard the kills of the previous one."""
         self._began = self._node.now()
         self._seen = []
+
+    def watch(self, containers: Mapping[str, Mapping[str, str]]) -> None:
+        """Count new kills in cgroups that existed before the run, by container."""
+        for name, groups in containers.items():
+            self._counted.setdefault(name, cgroup_memory.oom_kills(self._node, groups))
 
     def poll(self, container: str, groups: Mapping[str, str]) -> int:
         """Record and return the number of OOM kills in a container since the last call."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pgherd.host import processes
+from pgherd.host import processes, server_cgroup
 from pgherd.host.cgroup_parent import CgroupHierarchies, Hierarchy, read_layout
 from pgherd.host.kernel_files import text_of
 from pgherd.metrics.sampler import CgroupView, ProcessView
@@ -125,12 +125,7 @@ def _hierarchies(layout: CgroupHierarchies) -> Iterator[Hierarchy]:
 
 def _relative_path(path: str, layout: CgroupHierarchies) -> str:
     """Return the path relative to the mount point of its hierarchy."""
-    mounts = [hierarchy.mount for hierarchy in (*layout.v1.values(), *([layout.v2] if layout.v2 else []))]
-    absolute = posixpath.normpath("/" + path.lstrip("/"))
-    for mount in sorted(mounts, key=len, reverse=True):
-        if absolute == mount or absolute.startswith(mount + "/"):
-            return absolute[len(mount) :].strip("/")
-    return absolute.strip("/")
+    return server_cgroup.relative_path(path, layout).strip("/")
 
 
 def _contains(outer: str, inner: str) -> bool:
