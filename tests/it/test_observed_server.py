@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
+import subprocess
 import tempfile
+import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +23,7 @@ from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import external_connections, external_server, installations
 from pgherd.postgres.instance import Instance, initdb
-from pgherd.prepare import servers
+from pgherd.prepare import server_observation
 
 NODE = LocalNode()
 CORES = 0.25
@@ -152,8 +156,87 @@ def test_a_run_judges_the_cgroup_of_the_server_and_changes_nothing_in_it(pgherd,
 def test_a_cgroup_can_be_named_and_a_wrong_one_is_refused_first(pgherd, observed: Observed) -> None:
     found = external_server.read_database_info(external_server.normalize_dsn(observed.dsn("127.0.0.1")), node=NODE)
     for text in (f"pid:{observed.instance.pid}", observed.path):
-        assert servers.describe_cgroup(NODE, found, text).startswith(f"Its cgroup is {observed.path} (--server-cgroup {text})")
+        assert server_observation.describe_cgroup(NODE, found, text).startswith(f"Its cgroup is {observed.path} (--server-cgroup {text})")
     ended = pgherd.density("--databases", "1", "--dsn", observed.dsn(), "--server-cgroup", "/no/such")
     assert ended.code == 2 and "there is no cgroup /no/such" in ended.message, ended
     ended = pgherd.density("--server-cgroup", "pid:1")
     assert ended.code == 2 and "add its --dsn" in ended.message, ended
+
+
+# ---- Prometheus
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[str]:
+    """The address of a Prometheus that scrapes a node_exporter each second."""
+    programs = {name: shutil.which(name) for name in ("prometheus", "prometheus-node-exporter")}
+    missing = [name for name, path in programs.items() if path is None]
+    if missing:
+        pytest.skip(f"not installed (Debian: {', '.join(missing)})")
+    exporter, port = free_port(), free_port()
+    scrape = {"job_name": "node", "scrape_interval": "1s", "static_configs": [{"targets": [f"127.0.0.1:{exporter}"]}]}
+    (tmp_path / "prometheus.yml").write_text(json.dumps({"scrape_configs": [scrape]}))  # JSON is YAML
+    commands = (
+        ["prometheus-node-exporter", f"--web.listen-address=127.0.0.1:{exporter}"],
+        [
+            "prometheus",
+            f"--config.file={tmp_path / 'prometheus.yml'}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+    )
+    with open(tmp_path / "log", "w") as log:
+        running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) for command in commands]
+    query = f"http://127.0.0.1:{port}/api/v1/query?query=count_over_time(node_load1[1m])"
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            assert time.monotonic() < deadline and all(one.poll() is None for one in running), (tmp_path / "log").read_text()
+            try:
+                with urllib.request.urlopen(query, timeout=5) as answer:
+                    result = json.load(answer)["data"]["result"]
+                if result and float(result[0]["value"][1]) >= 2:
+                    break
+            except OSError:
+                pass
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        for one in running:
+            one.kill()
+            one.wait(20)
+
+
+def test_prometheus_shows_the_host_of_the_server(pgherd, observed: Observed, prometheus: str) -> None:
+    ended = short(pgherd, observed.dsn("127.0.0.1"), "--prometheus", prometheus, seconds=6)
+    assert ended.code in (0, 1), ended
+    trial = pgherd.trials()[0]
+    (phase,) = trial["phases"]
+    name = trial["trial"]["deployment"]["hosts"][0]["containers"][0]["name"]
+    (view,) = phase["prometheus"]
+    assert {"node_cpu_seconds_total", "node_memory_MemTotal_bytes"} <= set(view["series"]), view
+    assert "container_cpu_usage_seconds_total" in view["missing"] and view["step"] > 0 and abs(view["clock_ahead"]) < 1
+
+    theirs, ours = phase["metrics"][f"server-host:{name}"], phase["metrics"]["host"]
+    assert theirs["cpu.online"] == ours["cpu.online"]
+    for metric in ("cpu.user", "cpu.system", "cpu.idle"):  # the same host, seen at other instants
+        assert theirs[metric] == pytest.approx(ours[metric], abs=0.5), metric
+    assert theirs["memory.total"] == ours["memory.total"]
+    checks = {check["name"]: check for check in trial["checks"]}
+    assert checks["cpu-bound"]["result"] in ("pass", "fail") and checks["cached"]["result"] in ("pass", "fail", "unknown")
+    assert checks["background-cpu"]["result"] == "unknown" and "container_cpu_usage_seconds_total" in checks["background-cpu"]["reason"]
+    assert f"container:{name}" not in phase["metrics"], "a cgroup of this host is not mixed with Prometheus' samples"
+    assert any(f"from Prometheus at {prometheus}" in sentence for sentence in pgherd.record()["defaults_chosen"])
+
+
+def test_a_host_that_prometheus_does_not_know_is_refused_first(pgherd, observed: Observed, prometheus: str) -> None:
+    ended = pgherd.density(
+        *("--databases", "1", "--dsn", observed.dsn("127.0.0.1"), "--prometheus", prometheus, "--prometheus-match", "host=node")
+    )
+    assert ended.code == 2 and "has no recent series of node_exporter" in ended.message, ended

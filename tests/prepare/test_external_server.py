@@ -84,13 +84,6 @@ def test_what_a_reader_is_told():
     assert "--allow-writes" in servers.describe_external(FOUND, read_only=False, vcpus=2, trace_io=True)[1]
 
 
-def test_without_a_known_process_a_reader_is_told_what_is_not_observed():
-    said = servers.describe_cgroup(LocalNode(), FOUND, None)
-    assert "not observed" in said and "--server-cgroup" in said
-    said = servers.describe_cgroup(LocalNode(), replace(FOUND, pid=1), None)
-    assert said.startswith("Its cgroup is not used") and "process 1" in said
-
-
 def test_what_a_reader_is_told_behind_a_pooler():
     said = servers.describe_external(replace(FOUND, pooler=Pooler("PgBouncer 1.18.0")), read_only=True, vcpus=None, trace_io=False)
     assert "only read" in said[1] and "of this user behind PgBouncer 1.18.0" in said[1]

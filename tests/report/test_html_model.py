@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pgherd.model.analysis import Check, Finding
 from pgherd.model.host_facts import BlockDevice
+from pgherd.model.prometheus import PrometheusView
 from pgherd.report import html_model, write_report
 from pgherd.report.html_model import percent_change, with_labels
 
@@ -170,3 +171,24 @@ def test_what_failed_in_every_trial_does_not_list_them(run8):
 
 def test_no_trial_no_exception():
     assert html_model.exceptions([]) == [] and html_model.check_matrix([]).rows == ()
+
+
+def test_source_step_gaps_and_missing_series_of_prometheus_are_told():
+    view = PrometheusView(
+        container="db01",
+        url="http://prom:9090",
+        match='instance=~"db1"',
+        step=15.0,
+        gaps=1,
+        longest_gap=45.0,
+        series=["node_cpu_seconds_total"],
+        sparse=["node_disk_reads_completed_total"],
+        missing=["container_cpu_usage_seconds_total"],
+        clock_ahead=0.1,
+        seconds=0.02,
+    )
+    assert html_model.prometheus_text([view, view]) == (
+        'Prometheus at http://prom:9090, instance=~"db1": 1 series in all windows; step 15 s; 2 gaps, the longest 45 s; fewer than two '
+        "samples in a window: node_disk_reads_completed_total; missing: container_cpu_usage_seconds_total"
+    )
+    assert html_model.prometheus([]) == []

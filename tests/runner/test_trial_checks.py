@@ -4,6 +4,7 @@ from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Load, Phase, Script, TimeSlicing
+from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import Latency, MemoryBalance, OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.runner import trial_checks
@@ -577,3 +578,54 @@ def test_oom_kills_in_the_cgroup_of_somebody_elses_server_are_judged():
     assert [check.result for check in judge_memory(trial(dsn="host=h"), [phase], [], Thresholds())] == ["pass"]
     unseen = phase.model_copy(update={"metrics": THEIRS})
     assert judge_memory(trial(dsn="host=h"), [unseen], [], Thresholds()) == []
+
+
+NODE, CADVISOR = (
+    ("node_cpu_seconds_total", "node_disk_reads_completed_total"),
+    ("container_cpu_usage_seconds_total", "container_oom_events_total"),
+)
+REMOTE = THEIRS | {
+    "server-host:c1": {"cpu.online": 2.0, "cpu.idle": 0.02, "cpu.user": 1.8, "cpu.system": 0.15, "cpu.iowait": 0.01, "cpu.steal": 0.02},
+    "container:c1": {"cpu.usage": 1.9, "memory.usage": 1e9, "memory.oom_kills": 0.0},
+    "server-disk:c1/sda": {"reads": 5000.0},
+}
+
+
+def from_prometheus(metrics, series, *, sparse=(), intents=("cpu-bound", "cached", "io-bound")):
+    view = PrometheusView(
+        container="c1", url="http://p:9090", match='instance=~"db1"', step=5.0, gaps=0, longest_gap=None, series=list(series),
+        sparse=list(sparse), missing=[], clock_ahead=0.0, seconds=0.01,
+    )  # fmt: skip
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=10000, throughput=1000, failed=0, first=0, last=11)
+    phase = PhaseResult(phase="steady", start=1, end=11, overlap=1, targets=[target], metrics=metrics, prometheus=[view])
+    external = trial(intents, Load(threads=1, client_placement="outside"), "host=db1")
+    return {v.name: v for v in [*judge(external, [phase], FACTS, Thresholds(), 0), *judge_memory(external, [phase], [], Thresholds())]}
+
+
+def test_the_host_of_somebody_elses_server_is_judged_by_prometheus_and_not_by_this_host():
+    found = from_prometheus(REMOTE, NODE + CADVISOR)
+    results = {name: found[name].result for name in ("cpu-bound", "cached", "io-bound", "background-cpu", "steal", "no-oom-kill")}
+    assert results == {
+        "cpu-bound": "pass",
+        "cached": "pass",
+        "io-bound": "pass",
+        "background-cpu": "pass",
+        "steal": "pass",
+        "no-oom-kill": "pass",
+    }
+    busy = REMOTE | {"container:c1": {"cpu.usage": 1.0, "memory.usage": 1e9, "memory.oom_kills": 0.1}}
+    found = from_prometheus(busy, NODE + CADVISOR)
+    assert found["background-cpu"].result == "fail" and found["background-cpu"].observed == "47.50%"
+    assert found["no-oom-kill"].result == "fail" and found["no-oom-kill"].observed == "c1: 1 process killed"
+
+
+def test_a_missing_series_makes_a_check_unknown_by_its_name():
+    found = from_prometheus({name: value for name, value in REMOTE.items() if name != "container:c1"}, NODE)
+    assert (
+        found["background-cpu"].result == "unknown"
+        and "no series container_cpu_usage_seconds_total for instance=~" in found["background-cpu"].reason
+    )
+    assert found["cpu-bound"].result == "pass", "of the host alone"
+    found = from_prometheus(THEIRS, (), sparse=NODE)
+    assert found["cpu-bound"].result == found["io-bound"].result == found["steal"].result == "unknown"
+    assert found["cpu-bound"].reason.startswith("Prometheus has fewer than two samples of node_cpu_seconds_total in the window (step 5 s)")

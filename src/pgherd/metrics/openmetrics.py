@@ -111,6 +111,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "platform": _ALL,
         "backend": ("cpu.usage",),
     },
+    "prometheus": {"container": _ALL},
     "qemu_blockstats": {"guest-drive": _ALL},
     "qemu_process": {"guest": _ALL},
     "same_page_merging": {"host": ("ksm.shared", "ksm.saved", "ksm.unshared", "ksm.full_scans"), "guest": ("guest.ksm_merged",)},

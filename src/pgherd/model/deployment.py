@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from pgherd.model.base import NAME, Model
+from pgherd.model.prometheus import PrometheusSource
 
 
 class Link(Model):
@@ -171,6 +172,7 @@ class Container(Model):
     vm_memory_shares: float = Field(1.0, gt=0, description="a guest's weight when its host's memory is divided")
     vm: VmOptions | None = Field(None, description="hypervisor options of a guest (None: defaults)")
     cgroup: str | None = Field(None, description="cgroup of external servers: /PATH, pid:N or container:ID (None: found if provable)")
+    prometheus: PrometheusSource | None = Field(None, description="Prometheus server with samples of external servers' host")
     servers: tuple[Server, ...] = ()
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from pgherd.model.analysis import Check
 from pgherd.model.base import NAME, TARGET, Model
 from pgherd.model.device_io import DeviceIo
+from pgherd.model.prometheus import PrometheusView
 from pgherd.model.trial import Trial
 
 _USED = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
@@ -113,6 +114,7 @@ class PhaseResult(Model):
     skew: float | None = Field(None, ge=0)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     memory: MemoryBalance | None = Field(None, description="memory balance of the host by second (None without a memory budget)")
+    prometheus: list[PrometheusView] = Field(default_factory=list, description="samples of external servers from Prometheus")
     io: DeviceIo | None = Field(None, description="I/O of the devices below the servers (None if not observed)")
 
     @property

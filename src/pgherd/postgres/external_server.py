@@ -56,7 +56,7 @@ class ExternalDatabaseInfo:
     ``bytes`` is the size of the database. ``scale`` is the scale of pgbench's tables, None without them, and ``missing``
     lists the tables that do not exist. ``read_only`` is the reason why the server rejects writes: '' if it accepts them,
     or if this was not tested. ``pooler`` is between pgherd and the server, None without one. ``pid`` is a process of the server on
-    this host, 0 if there is no proof of one.
+    this host, 0 if there is no proof of one. ``host`` is its host as connected to: a name, an address, or a socket's directory.
     """
 
     dsn: str
@@ -69,6 +69,7 @@ class ExternalDatabaseInfo:
     read_only: str = ""
     pooler: Pooler | None = None
     pid: int = 0
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn",
             read_only=_why_read_only(connection) if writes else "",
             pooler=session.pooler,
             pid=_server_pid(node, session),
+            host=connection.info.host or connection.info.hostaddr,
         )
 
 

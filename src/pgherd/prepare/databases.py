@@ -121,6 +121,8 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
     requested_servers = RequestedServers(
         dsn=request.dsn,
         cgroup=request.server_cgroup,
+        prometheus=request.prometheus,
+        prometheus_match=request.prometheus_match,
         pg_bin=request.pg_bin,
         pg_version=request.pg_version,
         set=request.set,
@@ -201,7 +203,8 @@ def database_options(
         "pg_bin": preparation.servers.installation.bin,
         "pg_version": external.version if external else preparation.servers.installation.version,
         "dsn": external.dsn if external else None,
-        "server_cgroup": preparation.servers.cgroup if external else None,
+        "server_cgroup": preparation.servers.cgroup,
+        "prometheus": preparation.servers.prometheus,
         "settings": settings.settings,
         "workload": chosen.workload,
         "scale": chosen.scale,

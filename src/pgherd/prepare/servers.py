@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pgherd.host import paths, server_cgroup
+from pgherd.host import paths
 from pgherd.host.journal import Journal
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import UsageError
+from pgherd.model.prometheus import PrometheusSource
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import (
@@ -31,6 +32,7 @@ from pgherd.postgres.imported_settings import ImportedSettings, import_settings
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import PRIVATE, ChosenSettings, SettingRow
 from pgherd.postgres.version_differences import ServerDefaults, VersionDifference
+from pgherd.prepare import server_observation
 from pgherd.prepare.guests import GUEST_SYSTEM
 from pgherd.prepare.load import Load, RequestedLoad
 from pgherd.prepare.prepared_study import PreparedStudy, Workspace
@@ -92,6 +94,7 @@ class RequestedServers:
     Attributes:
         dsn: external server. None: pgherd starts servers.
         cgroup: value of ``--server-cgroup``.
+        prometheus: value of ``--prometheus``, like ``prometheus_match``.
         set: values of ``--set``.
         not_external: names of given options that apply only to servers that pgherd starts.
         vcpus: like ``trace_io`` an option that pgherd ignores for an external server.
@@ -99,6 +102,8 @@ class RequestedServers:
 
     dsn: str | None
     cgroup: str | None
+    prometheus: str | None
+    prometheus_match: str
     pg_bin: str | None
     pg_version: str | None
     set: tuple[str, ...]
@@ -119,7 +124,8 @@ class ServerChoice:
         installation: PostgreSQL installation of the servers, and of the clients.
         usable: the installation, or a cached copy if the servers' user cannot execute it.
         external: external server at ``--dsn``. pgherd chooses only the number of clients and the times for it.
-        cgroup: value of ``--server-cgroup``. None: the server's cgroup is found if that is provable.
+        cgroup: cgroup of the external server on this host. None: it is found if that is provable.
+        prometheus: Prometheus server with samples of the external server's host.
         checksums: the servers have data checksums.
         requested: settings that options request.
         settings_from: configuration file or DSN from which settings are copied.
@@ -131,6 +137,7 @@ class ServerChoice:
     usable: Installation
     external: ExternalDatabaseInfo | None = None
     cgroup: str | None = None
+    prometheus: PrometheusSource | None = None
     checksums: bool = True
     requested: RequestedSettings = field(default_factory=RequestedSettings)
     settings_from: str | None = None
@@ -171,18 +178,25 @@ def choose_servers(requested: RequestedServers, load: RequestedLoad, workspace: 
         None if requested.dsn is None else find_external(workspace.node, requested.dsn, requested.not_external, load, read_only=not writes)
     )
     installation = installations.choose(workspace.node, requested.pg_bin, requested.pg_version)
+    source: PrometheusSource | None = None
     if external is None:
-        if requested.cgroup is not None:
-            raise UsageError("--server-cgroup is for an external server; add its --dsn, or leave --server-cgroup out")
+        for option, value in (("--server-cgroup", requested.cgroup), ("--prometheus", requested.prometheus)):
+            if value is not None:
+                raise UsageError(f"{option} is for an external server; add its --dsn, or leave {option} out")
         messages = describe_checksums(requested.data_checksums, installation.major)
     else:
         messages = describe_external(external, read_only=not writes, vcpus=requested.vcpus, trace_io=requested.trace_io)
-        messages.append(describe_cgroup(workspace.node, external, requested.cgroup))
+        if requested.prometheus is None:
+            messages.append(server_observation.describe_cgroup(workspace.node, external, requested.cgroup))
+        else:
+            source = server_observation.prometheus_source(requested.prometheus, requested.prometheus_match, external, requested.cgroup)
+            messages.append(server_observation.describe_prometheus(source))
     return ServerChoice(
         installation=installation,
         usable=installations.reachable_copy(workspace.node, installation, workspace.account, str(workspace.cache)),
         external=external,
-        cgroup=requested.cgroup,
+        cgroup=None if source is not None else requested.cgroup,
+        prometheus=source,
         checksums=with_checksums(requested.data_checksums),
         requested=requested_settings(workspace.node, requested),
         settings_from=requested.settings_from,
@@ -429,29 +443,6 @@ def describe_external(found: ExternalDatabaseInfo, *, read_only: bool, vcpus: fl
     if trace_io:
         messages.append("Warning: --trace-io cannot trace an external server: its block requests are not traced.")
     return messages
-
-
-def describe_cgroup(node: Node, found: ExternalDatabaseInfo, text: str | None) -> str:
-    """Return the sentence on the server's cgroup, which ``text`` names. None: the cgroup of its process, if that is known.
-
-    Raises:
-        UsageError: ``text`` names no cgroup of the server alone.
-    """
-    unseen = "so its CPU, memory and disks are not observed, and checks of them are unknown"
-    if text is not None:
-        group = server_cgroup.resolve(node, text)
-        origin = f"--server-cgroup {text}"
-    elif not found.pid:
-        return f"No process here is known to be this server's, {unseen}; if it runs on this host, give --server-cgroup."
-    else:
-        try:
-            group = server_cgroup.resolve(node, f"pid:{found.pid}", f"process {found.pid}:")
-        except UsageError as error:
-            return f"Its cgroup is not used, {unseen}: {error}."
-        origin = f"of its process {found.pid}"
-    limits = [] if group.cores is None else [f"{group.cores:g} cores"]
-    limits += [] if group.memory is None else [format_bytes(group.memory)]
-    return f"Its cgroup is {group.path} ({origin}), limited to {' and '.join(limits) or 'nothing'}. It is only read."
 
 
 def _why_only_read(found: ExternalDatabaseInfo) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pgherd.model.analysis import Check, CheckResult, Finding
 from pgherd.model.host_facts import BlockDevice, HostFacts
+from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.text import clean
@@ -171,6 +172,31 @@ def host_facts(facts: HostFacts) -> list[tuple[str, str]]:
         ("operating system", ", ".join(filter(None, (clean(facts.os), f"Linux {clean(facts.kernel)}")))),
         ("run as root", "yes" if facts.root else "no"),
     ]
+
+
+def prometheus(results: Sequence[TrialResult]) -> list[tuple[str, str]]:
+    """Return (server, source, step, gaps and missing series) of the samples from Prometheus, over the windows of all trials."""
+    views: dict[tuple[str, str, str], list[PrometheusView]] = {}
+    for view in (view for result in results for phase in result.phases for view in phase.prometheus):
+        views.setdefault((view.container, view.url, view.match), []).append(view)
+    return [(f"host of {clean(container)}", prometheus_text(group)) for (container, _, _), group in views.items()]
+
+
+def prometheus_text(views: Sequence[PrometheusView]) -> str:
+    """Return source, step, gaps, and sparse and missing series of one server's windows as text."""
+    steps = [view.step for view in views if view.step is not None]
+    gaps, longest = sum(view.gaps for view in views), max((view.longest_gap or 0.0 for view in views), default=0.0)
+    common = set.intersection(*(set(view.series) for view in views))
+    parts = [
+        f"Prometheus at {views[0].url}, {views[0].match}: {len(common)} series in all windows",
+        f"step {statistics.median(steps):.3g} s" if steps else "no samples",
+        f"{gaps} gaps, the longest {longest:.3g} s" if gaps else "no gaps",
+    ]
+    sparse = {name for view in views for name in view.sparse}
+    missing = {name for view in views for name in view.missing}
+    parts += [f"fewer than two samples in a window: {', '.join(sorted(sparse))}"] if sparse else []
+    parts += [f"missing: {', '.join(sorted(missing))}"] if missing else []
+    return clean("; ".join(parts))
 
 
 def _yes(value: bool | None, unknown: str) -> str:

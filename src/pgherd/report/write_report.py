@@ -78,6 +78,7 @@ def render(
             label=formatting.label,
             findings=html_model.findings_table(analysis.findings) if analysis and analysis.findings else None,
             hosts={clean(name): (clean(facts.hostname), html_model.host_facts(facts)) for name, facts in record.hosts.items()},
+            prometheus=html_model.prometheus(results),
             settings=html_model.settings(record, results),
             command=clean(shlex.join(record.command)),
             trials=len(results),

@@ -14,16 +14,16 @@ from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Server
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.placement import pinned_cpus
+from pgherd.model.prometheus import CONTAINER_CPU, CONTAINER_OOM, NODE_CPU, NODE_READS
 from pgherd.model.result import OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
 from pgherd.study.kernel_io import KERNEL_IO_PART, kernel_io
 from pgherd.study.objectives import lag_excess, least_completed
-from pgherd.study.observation import MANAGER_PART, device_sum
+from pgherd.study.observation import DISK_OF, HERE, HOST_OF, MANAGER_PART, device_sum, hosts_of_servers, why_unseen
 
 _SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
-_EXTERNAL = "the server is external, and its cgroup is not known; --server-cgroup names it, if it is on this host"
 
 
 def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds: Thresholds, clock_jump: float) -> list[Check]:
@@ -74,15 +74,27 @@ def _check(
     )
 
 
-def _host(phase: PhaseResult, *names: str) -> float | None:
-    metrics = phase.metrics.get("host", {})
-    return sum(metrics.get(name, 0.0) for name in names) if names[0] in metrics else None
+def _cpus(phase: PhaseResult, facts: HostFacts, host: str) -> float:
+    return facts.logical_cpus or facts.cores if host == HERE else phase.metrics[host]["cpu.online"]
 
 
-def _host_utilization(phase: PhaseResult, facts: HostFacts) -> float | None:
+def _steal_share(phase: PhaseResult, facts: HostFacts, host: str = HERE) -> float | None:
+    stolen = phase.metrics.get(host, {}).get("cpu.steal")
+    return None if stolen is None else stolen / _cpus(phase, facts, host)
+
+
+def _host_utilization(phase: PhaseResult, facts: HostFacts, host: str = HERE) -> float | None:
     """Return the used share of the host's CPUs, including steal, or None if unknown."""
-    busy, steal = phase.busy_cores(), _host(phase, "cpu.steal") or 0.0
-    return None if busy is None else (busy + steal) / (facts.logical_cpus or facts.cores)
+    busy = phase.busy_cores(host)
+    return None if busy is None else busy / _cpus(phase, facts, host) + (_steal_share(phase, facts, host) or 0.0)
+
+
+def _reads(trial: Trial, number: int, phase: PhaseResult) -> float | None:
+    """Return the read requests of the devices of the servers' hosts, or None if unknown."""
+    hosts = hosts_of_servers(trial, number, phase)
+    prefixes = ["disk:" if host == HERE else f"{DISK_OF}{host.removeprefix(HOST_OF)}/" for host in hosts]
+    reads = [device_sum(phase, "reads", prefix=prefix) for prefix in prefixes]
+    return None if None in reads else sum(read or 0.0 for read in reads)
 
 
 def _budget(trial: Trial, facts: HostFacts) -> float:
@@ -99,22 +111,13 @@ def _loaded_containers(trial: Trial, number: int) -> Iterator[tuple[str, float |
             yield container.name, container.vcpus if container.cpu_mode != "none" else None
 
 
-def _unseen(trial: Trial, number: int, phase: PhaseResult) -> bool:
-    """Return whether an external server is under load in a phase whose container and host cannot be observed."""
-    targets = set(trial.phases[number].loads)
-    loaded = {
-        container.name
-        for address, _, container, _, _ in trial.deployment.databases()
-        if container.runtime == "external" and str(address) in targets
-    }
-    return any("cpu.usage" not in phase.metrics.get(f"container:{name}", {}) for name in loaded)
-
-
 def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"each loaded container at ≥ {limits.min_cpu_used:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
-    if _unseen(trial, number, phase):
-        return _check("cpu-bound", None, "the server's CPU is not seen", expected, _EXTERNAL, validity=True)
-    cores, utilization = facts.logical_cpus or facts.cores, _host_utilization(phase, facts)
+    if unknown := why_unseen(trial, number, phase, NODE_CPU):
+        return _check("cpu-bound", None, "the server's CPU is not seen", expected, unknown, validity=True)
+    utilizations = [_host_utilization(phase, facts, host) for host in hosts_of_servers(trial, number, phase)]
+    utilization = None if None in utilizations else min(share or 0.0 for share in utilizations)
+    cores = facts.logical_cpus or facts.cores
     shares: dict[str, float] = {}
     unseen: list[str] = []
     loaded = 0.0
@@ -169,8 +172,8 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
             ratios[name] = hit / (hit + read)
             missed += read
     # Disks of an unseen server cannot be observed, but they served at most as many reads as the server missed blocks.
-    unseen_disks = _unseen(trial, number, phase)
-    reads = missed if unseen_disks else device_sum(phase, "reads")
+    unseen_disks = why_unseen(trial, number, phase, NODE_READS)
+    reads = missed if unseen_disks else _reads(trial, number, phase)
     if not ratios or reads is None or phase.throughput <= 0:
         return _check("cached", None, "no buffer statistics or device counters", expected, "they could not be read", validity=True)
     # The devices serve the whole host. The databases caused at most as many reads as they missed blocks.
@@ -178,7 +181,7 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     observed = f"hit ratio {ratios[lowest]:.2%} ({lowest}, the lowest), at most {per_tx:.3g} device reads per transaction"
     ok: bool | None = ratios[lowest] >= limits.min_hit_ratio and per_tx <= limits.max_device_reads
     if unseen_disks and ratios[lowest] >= limits.min_hit_ratio and not ok:
-        return _check("cached", None, observed, expected, f"its disks cannot be observed: {_EXTERNAL}", validity=True)
+        return _check("cached", None, observed, expected, f"its disks cannot be observed: {unseen_disks}", validity=True)
     if ok and unseen:
         return _check("cached", None, observed, expected, f"{_abbreviated(unseen)}: its statistics could not be read", validity=True)
     return _check("cached", ok, observed, expected, "the data does not fit shared_buffers; raise it or lower --scale", validity=True)
@@ -186,9 +189,10 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
 
 def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"≥ {limits.min_device_reads:g} device reads per transaction"
-    reads = None if _unseen(trial, number, phase) else device_sum(phase, "reads")
+    unknown = why_unseen(trial, number, phase, NODE_READS)
+    reads = None if unknown else _reads(trial, number, phase)
     if reads is None or phase.throughput <= 0:
-        reason = _EXTERNAL if _unseen(trial, number, phase) else "/proc/diskstats shows no device here"
+        reason = unknown or "/proc/diskstats shows no device here"
         return _check("io-bound", None, "device counters not seen", expected, reason, validity=True)
     per_tx = reads / phase.throughput
     reason = "the data came from a cache; raise --scale or lower --memory"
@@ -331,12 +335,14 @@ def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limi
     paired = trial.phases[number].slices is not None
     limit = max(limits.max_steal, limits.max_paired_steal) if paired else limits.max_steal
     expected = f"≤ {limit:.1%} of the host's CPU time" + (" (the variants lost the same)" if paired else "")
-    stolen = _host(phase, "cpu.steal")
-    if stolen is None:
+    unknown = why_unseen(trial, number, phase, NODE_CPU)
+    servers = [] if unknown else [_steal_share(phase, facts, host) for host in hosts_of_servers(trial, number, phase)]
+    shares = [_steal_share(phase, facts), *servers]
+    if None in shares:
         return _check("steal", None, "not seen", expected, "the kernel does not report steal")
-    share = stolen / (facts.logical_cpus or facts.cores)
-    if _unseen(trial, number, phase) and share <= limit:
-        return _check("steal", None, f"{share:.2%} here, not seen at the server", expected, _EXTERNAL)
+    share = max(share or 0.0 for share in shares)
+    if unknown and share <= limit:
+        return _check("steal", None, f"{share:.2%} here, not seen at the server", expected, unknown)
     utilization = _host_utilization(phase, facts)
     if _loads_devices(trial, number) and share > limit and utilization is not None and utilization < limits.host_full:
         expected += f" (warning only, because I/O is the limit: the host's CPU is below {limits.host_full:.0%})"
@@ -360,9 +366,15 @@ def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFa
     containers = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
     # Without servers there are no containers, and the drivers' kernel time cannot be separated from other programs' CPU.
     no_servers = not _has_servers(trial)
-    if busy is None or not (containers or no_servers) or _unseen(trial, number, phase):
-        reason = _EXTERNAL if _unseen(trial, number, phase) else "this runtime cannot account for it"
-        return _check("background-cpu", None, "containers' CPU not seen", expected, reason)
+    unknown = why_unseen(trial, number, phase, NODE_CPU, CONTAINER_CPU)
+    if busy is None or not (containers or no_servers) or unknown:
+        return _check("background-cpu", None, "containers' CPU not seen", expected, unknown or "this runtime cannot account for it")
+    hosts = hosts_of_servers(trial, number, phase)
+    if HERE not in hosts:  # the load runs here, and the servers elsewhere
+        used = {host: sum(phase.metrics[f"container:{name}"]["cpu.usage"] for name in names) for host, names in hosts.items()}
+        others = max(((phase.busy_cores(host) or 0.0) - used[host]) / _cpus(phase, facts, host) for host in hosts)
+        ok = others <= limits.max_background_cpu
+        return _check("background-cpu", ok, f"{max(others, 0):.2%}", expected, "other processes used the server's host")
     loads = trial.phases[number].loads
     outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].client_placement == "outside"]
     platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
@@ -531,8 +543,14 @@ def judge_memory(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[Oo
     """
     counted = any(capabilities_of(container.runtime).accounting for _, container in trial.deployment.containers())
     seen = {f"container:{c.name}" for _, c in trial.deployment.containers() if c.runtime == "external"}
-    if not (counted or kills or any("memory.usage" in phase.metrics.get(entity, {}) for phase in phases for entity in seen)):
+    if not (counted or kills or any("memory.usage" in one.metrics.get(entity, {}) for one in phases for entity in seen)):
         return []
+    for phase, view in [(one, view) for one in phases for view in one.prometheus]:
+        if CONTAINER_OOM not in view.series:
+            reason = f"Prometheus at {view.url} has no {CONTAINER_OOM} of container {view.container} in the window"
+            return [_check(NO_OOM_KILL, None, "not seen", "no OOM kill", reason)]
+        if killed := round(phase.metrics[f"container:{view.container}"]["memory.oom_kills"] * phase.seconds):
+            kills = [*kills, OomKill(container=view.container, processes=killed, time=phase.end)]
     checks = [_accounted(phases, thresholds)] if any(phase.memory is not None for phase in phases) else []
     if phases or kills:  # a trial that failed for a different reason gives no information on memory
         checks.append(_no_oom_kill(kills))
@@ -547,28 +565,14 @@ def _accounted(phases: Sequence[PhaseResult], limits: Thresholds) -> Check:
         f"{format_bytes(account.containers)} + unallocated {format_bytes(account.unallocated)} of {format_bytes(account.budget)}"
     )
     reason = "the run cgroup is charged for memory that no container has, such as page cache of a removed one"
-    return Check(
-        name=ACCOUNTED,
-        kind="noise",
-        result="pass" if ok else "fail",
-        observed=observed,
-        expected=f"containers + unallocated = budget within {limits.max_unaccounted_memory:.1%} in every second",
-        reason="" if ok else reason,
-        severity="warn",
-    )
+    expected = f"containers + unallocated = budget within {limits.max_unaccounted_memory:.1%} in every second"
+    return _check(ACCOUNTED, ok, observed, expected, reason, warn=True)
 
 
 def _no_oom_kill(kills: Sequence[OomKill]) -> Check:
     observed = "; ".join(kill_words(kill) for kill in kills) or "none"
     reason = "the containers needed more memory than they had, and no swap was left"
-    return Check(
-        name=NO_OOM_KILL,
-        kind="noise",
-        result="fail" if kills else "pass",
-        observed=observed,
-        expected="no OOM kill",
-        reason=reason if kills else "",
-    )
+    return _check(NO_OOM_KILL, not kills, observed, "no OOM kill", reason)
 
 
 def kill_words(kill: OomKill) -> str:

@@ -22,12 +22,13 @@ from pgherd.model.deployment import (
     Volume,
 )
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
+from pgherd.model.prometheus import PrometheusSource
 from pgherd.model.trial import State
 from pgherd.model.units import Duration, Size, format_seconds
 from pgherd.study.option import CLUSTER, LIMITS, MEASUREMENT, POSTGRESQL, STORAGE, VM, WORKLOAD, option
 from pgherd.study.shared_options import RepeatsRequest, StudyOptions
 
-OF_EXTERNAL = ("dsn", "allow_writes", "server_cgroup")
+OF_EXTERNAL = ("dsn", "allow_writes", "server_cgroup", "prometheus", "prometheus_match")
 """Options that only external servers have."""
 
 READ_ONLY = "default_transaction_read_only"
@@ -117,6 +118,8 @@ class DatabaseRequest(RepeatsRequest):
         metavar="/PATH|pid:N|container:ID",
         computed="found if provable",
     )
+    prometheus: str | None = option(None, "Prometheus server with metrics of --dsn's host.", POSTGRESQL, metavar="URL")
+    prometheus_match: str = option("host=instance", "Label of the server and the label in Prometheus.", POSTGRESQL, metavar="LABEL=LABEL")
 
     vcpus: float | None = option(None, "CPU cores per database.", LIMITS, metavar="N", web=True, gt=0)
     memory: Size | None = option(None, "Memory limit per database.", LIMITS, metavar="SIZE", computed="equal share", web=True)
@@ -205,6 +208,7 @@ class DatabaseOptions(StudyOptions):
     tablespaces: tuple[str, ...] = Field((), description="names of the volumes over which tables and indexes are spread")
     dsn: str | None = Field(None, description="DSN of an external server, without password (None: pgherd starts servers)")
     server_cgroup: str | None = Field(None, description="cgroup of the external server (None: found if provable)")
+    prometheus: PrometheusSource | None = Field(None, description="Prometheus server with samples of the external server's host")
 
     # Load
     scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
@@ -255,7 +259,7 @@ class DatabaseOptions(StudyOptions):
         database = self.database_called("bench")
         if self.dsn is not None:
             external = Server(name="pg", bin=self.pg_bin, version=self.pg_version, dsn=self.dsn, databases=(database,))
-            return Container(name=name, runtime="external", cgroup=self.server_cgroup, servers=(external,))
+            return Container(name=name, runtime="external", cgroup=self.server_cgroup, prometheus=self.prometheus, servers=(external,))
         server = Server(
             name="pg",
             bin=self.pg_bin,

@@ -11,12 +11,55 @@ from dataclasses import dataclass, field
 from pgherd.analysis.stability import jain, min_max
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.trial import Trial
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.study.guests import EMULATED_METRIC
 from pgherd.study.kernel_io import KERNEL_IO_PART, STACKED, kernel_io
 
 IOWAIT_SHARE = 0.10
 """Minimum share of CPU time in iowait at which storage counts as the bottleneck, unless CPU is."""
+
+
+HERE, HOST_OF, DISK_OF = "host", "server-host:", "server-disk:"
+"""Entities: this host, and the host and disks of an external server by Prometheus."""
+_UNKNOWN = "the server is external, and its cgroup is not known; --server-cgroup names it on this host, --prometheus elsewhere"
+
+
+def _loaded_external(trial: Trial, number: int) -> list[str]:
+    """Return the containers of external servers under load in a phase."""
+    targets = set(trial.phases[number].loads)
+    names = [c.name for address, _, c, _, _ in trial.deployment.databases() if c.runtime == "external" and str(address) in targets]
+    return list(dict.fromkeys(names))
+
+
+def why_unseen(trial: Trial, number: int, phase: PhaseResult, *series: str) -> str:
+    """Return why the containers and hosts of external servers under load in a phase are not observed. '' if they are, or if there are none.
+
+    ``series`` are the series that are needed where Prometheus has the samples.
+    """
+    for container in _loaded_external(trial, number):
+        view = next((view for view in phase.prometheus if view.container == container), None)
+        if view is None:
+            if "cpu.usage" not in phase.metrics.get(f"container:{container}", {}):
+                return _UNKNOWN
+            continue
+        for name in series:
+            if name in view.sparse:
+                step = "unknown" if view.step is None else f"{view.step:.3g} s"
+                return f"Prometheus has fewer than two samples of {name} in the window (step {step}): use a longer --duration"
+            if name not in view.series:
+                hint = ", or no container: --server-cgroup names it" if name.startswith("container_") else ""
+                return f"Prometheus at {view.url} has no series {name} for {view.match}{hint}"
+    return ""
+
+
+def hosts_of_servers(trial: Trial, number: int, phase: PhaseResult) -> dict[str, list[str]]:
+    """Return entity of a host → external containers under load on it. Servers that are not external run on this host."""
+    remote = {view.container for view in phase.prometheus}
+    hosts: dict[str, list[str]] = {}
+    for container in _loaded_external(trial, number):
+        hosts.setdefault(f"{HOST_OF}{container}" if container in remote else HERE, []).append(container)
+    return hosts or {HERE: []}
 
 
 @dataclass(frozen=True)
@@ -176,8 +219,10 @@ def _per_second(phases: Sequence[PhaseResult]) -> tuple[float, ...]:
     return tuple(totals)
 
 
-def device_sum(phase: PhaseResult, *names: str) -> float | None:
+def device_sum(phase: PhaseResult, *names: str, prefix: str = "disk:") -> float | None:
     """Return the sum of these metrics over the host's block devices. None if no device has all of them.
+
+    ``prefix`` is the start of the devices' entities.
 
     Stacked devices (dm, md, loop, zram) pass their requests to other devices, so they would count twice. They are included only if
     there are no other devices, as in a container. On several hosts a device is ``disk:HOST/NAME``.
@@ -185,7 +230,7 @@ def device_sum(phase: PhaseResult, *names: str) -> float | None:
     sums = {
         entity: math.fsum(metrics[name] for name in names)
         for entity, metrics in phase.metrics.items()
-        if entity.startswith("disk:") and all(name in metrics for name in names)
+        if entity.startswith(prefix) and all(name in metrics for name in names)
     }
     plain = [value for entity, value in sums.items() if not re.split("[:/]", entity)[-1].startswith(STACKED)]
     return math.fsum(plain or sums.values()) if sums else None
@@ -215,8 +260,9 @@ def _cpu_breakdown(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
     named = {entity.removeprefix("platform:"): m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "platform:", m)}
     if (for_io := kernel_io(phase)) is not None:
         named[KERNEL_IO_PART] = for_io
-    host = metrics.get("host", {})
-    busy = phase.busy_cores()
+    # The servers' host, which is not this one where Prometheus has its samples.
+    entity = next((name for name in metrics if name.startswith(HOST_OF)), HERE)
+    host, busy = metrics.get(entity, {}), phase.busy_cores(entity)
     steal, idle, iowait = (host.get(f"cpu.{name}") for name in ("steal", "idle", "iowait"))
     total = None if busy is None or idle is None else busy + idle + (iowait or 0.0) + (steal or 0.0)
     contained = sum(containers.values()) if measured else None
@@ -228,7 +274,7 @@ def _cpu_breakdown(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
     databases = platform = None
     if contained is not None and inside is not None:
         databases = max(contained - inside - backends, 0.0)
-    if contained is not None and outside is not None and busy is not None and pgherd is not None:
+    if contained is not None and outside is not None and busy is not None and pgherd is not None and entity == HERE:
         # The host counts ticks and cgroups count nanoseconds. Clip the difference, because the two can disagree slightly.
         platform = max(busy - contained - outside - pgherd, 0.0)
     return CpuBreakdown(

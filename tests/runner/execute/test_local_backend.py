@@ -48,7 +48,8 @@ class FakeDeployer:
 def played(monkeypatch, error=None):
     seen = {}
 
-    def play(node, trial, resolver, directory, scratch, watcher, watched):
+    def play(node, trial, resolver, directory, scratch, watcher, watched, elsewhere):
+        assert elsewhere is None, "no server is observed by Prometheus"
         assert scratch.is_dir()
         seen.update(scratch=scratch, resolver=resolver, watched=watched)
         if error is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -12,11 +12,13 @@ from pgherd.host import processes
 from pgherd.host.undo_actions import Kill, ReleaseSharedMemory
 from pgherd.metrics import sampler
 from pgherd.metrics.sampler import CgroupView, ContainerView, ProcessView, SamplingView
+from pgherd.metrics.spool import SpoolReading
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, Deployment, Host, Server
 from pgherd.model.errors import TrialError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
+from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
@@ -189,6 +191,10 @@ class Deployer:
         """Return values that are read once per trial, such as the kind of pages below shared memory."""
         buffers = buffer_readings(self.node, self._trial, self._instances)
         return merge_readings(self._pages.readings(), self._targets.readings(), self._guests.readings(), self._attached.readings(), buffers)
+
+    def from_prometheus(self, windows: Sequence[tuple[float, float]]) -> tuple[list[SpoolReading], list[PrometheusView]]:
+        """Return samples of external servers' hosts, and a view of each server and window. Raises TrialError."""
+        return self._attached.from_prometheus(windows)
 
     def settings(self, target: str | None = None) -> dict[str, str]:
         """Return the non-default settings of the target's server (or of the first server), or {} if no server responds."""

@@ -17,10 +17,13 @@ from typing import Any, Literal, Protocol
 from pgherd.host import cgroup_memory, processes, server_cgroup
 from pgherd.host.cgroup_memory import OomVictim
 from pgherd.host.server_cgroup import ServerCgroup
+from pgherd.metrics import prometheus
 from pgherd.metrics.sampler import ServerView
 from pgherd.metrics.server_statistics import HAS_BALLOON
+from pgherd.metrics.spool import SpoolReading
 from pgherd.model.deployment import Container, Database, Server
 from pgherd.model.errors import PgherdError, TrialError, UsageError
+from pgherd.model.prometheus import PrometheusSource, PrometheusView
 from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
@@ -44,6 +47,7 @@ class ExternalServers:
         self._session = session
         self._external: dict[ServerKey, ExternalServer] = {}
         self._seen: set[str] = set()
+        self._sources: dict[ServerKey, PrometheusSource] = {}
         self.cgroups: dict[str, ServerCgroup] = {}
         """Cgroups of the servers on this host, by container."""
 
@@ -79,6 +83,8 @@ class ExternalServers:
                 raise TrialError(str(error)) from None
             self._seen.add(server.dsn)
             self._find_cgroup(container, self._external[key])
+            if container.prometheus is not None:
+                self._sources[key] = container.prometheus
 
     def _find_cgroup(self, container: Container, external: ExternalServer) -> None:
         """Find the cgroup that the container names, or that of the server's process.
@@ -86,7 +92,7 @@ class ExternalServers:
         Raises:
             TrialError: it names no cgroup of the server alone, though it did when the run was prepared.
         """
-        if container.cgroup is None and not external.pid:
+        if container.prometheus is not None or (container.cgroup is None and not external.pid):
             return
         try:
             found = server_cgroup.resolve(self._session.node, container.cgroup or f"pid:{external.pid}")
@@ -97,6 +103,20 @@ class ExternalServers:
         if container.cgroup is None and found.groups in [other.groups for other in self.cgroups.values()]:
             return  # shared by two servers, so it is neither's alone
         self.cgroups[container.name] = found
+
+    def from_prometheus(self, windows: Sequence[tuple[float, float]]) -> tuple[list[SpoolReading], list[PrometheusView]]:
+        """Return the samples that Prometheus has of the servers' hosts in and around these windows, and a view of each server and window.
+
+        Raises:
+            TrialError: Prometheus does not answer.
+        """
+        readings: list[SpoolReading] = []
+        views: list[PrometheusView] = []
+        for (container, server), source in self._sources.items():
+            found, described = prometheus.observe(source, container, f"{container}/{server}", windows)
+            readings += found
+            views += described
+        return readings, views
 
     def readings(self) -> Readings:
         """Return the limits around each server: cores and bytes."""
@@ -123,6 +143,7 @@ class ExternalServers:
         """Close the connections to the server, if there are any."""
         external = self._external.pop(key, None)
         self.cgroups.pop(key[0], None)
+        self._sources.pop(key, None)
         if external is not None:
             with contextlib.suppress(OSError):
                 external.disconnect()

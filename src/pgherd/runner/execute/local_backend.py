@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from pgherd.metrics.sampler import ProcessView
+from pgherd.metrics.spool import SpoolReading
 from pgherd.model.analysis import Check, Thresholds
 from pgherd.model.host_facts import HostFacts
+from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
@@ -87,6 +89,10 @@ class LocalDeployment(Protocol):
         """Return values read once, by entity and metric. They are stored with the sampled metrics of every phase."""
         ...
 
+    def from_prometheus(self, windows: Sequence[tuple[float, float]]) -> tuple[list[SpoolReading], list[PrometheusView]]:
+        """Return samples of external servers' hosts, and a view of each server and window, server by server. Raises TrialError."""
+        ...
+
     def verify(self, trial: Trial) -> None:
         """Check the databases for which consistency is requested. Raises TrialError if one is inconsistent."""
         ...
@@ -123,7 +129,9 @@ class LocalBackend:
         deployer, scratch = self._deployer, self._deployer.scratch / name
         try:
             deployer.node.make_dir(str(scratch), mode=0o711)
-            results, jump = phases.run(deployer.node, trial, self._resolver, directory, scratch, watcher, deployer.watched)
+            asked = any(container.prometheus is not None for _, container in trial.deployment.containers())
+            elsewhere = deployer.from_prometheus if asked else None
+            results, jump = phases.run(deployer.node, trial, self._resolver, directory, scratch, watcher, deployer.watched, elsewhere)
         finally:
             deployer.node.remove_tree(str(scratch))
             for handle in self._resolver.guests().values():  # drivers' output in a guest uses the guest's memory

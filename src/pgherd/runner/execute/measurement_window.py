@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pgherd.analysis import memory_accounting
 from pgherd.drivers.driver import DriverSpan, MeasuredWindow
-from pgherd.metrics import aggregate
+from pgherd.metrics import aggregate, prometheus
 from pgherd.metrics.cgroup import RUN_CGROUP
 from pgherd.metrics.spool import Spool, SpoolReading
 from pgherd.model.errors import TrialError
@@ -119,7 +119,11 @@ def _parse(directory: Path, counted: list[SpoolReading], write: Write = write_sa
     file = directory / "spool.jsonl"
     with open(file) as lines:
         spool = Spool(lines)
-        readings = sorted([*spool, *counted], key=lambda reading: reading[0])  # counted events and guests' samples are at the end
+        sampled = list(spool)
+    entities = {entity for _, _, entity, _ in sampled}
+    # What was sampled from here takes precedence over the same from Prometheus.
+    added = [reading for reading in counted if reading[1] != prometheus.NAME or reading[2] not in entities]
+    readings = sorted([*sampled, *added], key=lambda reading: reading[0])  # counted events and guests' samples are at the end
     write(directory, readings)
     # A driver that has ended, or its server process, cannot be read at the end. That is no failure.
     failures = {source: f for source, f in spool.failures.items() if f.count > 1 or not source.entity.startswith(("driver:", "platform:"))}

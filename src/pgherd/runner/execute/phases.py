@@ -9,14 +9,16 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from pgherd.metrics import sampler
 from pgherd.metrics.sampler import ProcessView, SamplingView
+from pgherd.metrics.spool import SpoolReading
 from pgherd.model.errors import TrialError
+from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import PhaseResult, Slice
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
@@ -50,13 +52,19 @@ def run(
     scratch: Path,
     watcher: RunObserver,
     watched: Sequence[ProcessView] = (),
+    elsewhere: Callable[[Sequence[tuple[float, float]]], tuple[list[SpoolReading], list[PrometheusView]]] | None = None,
 ) -> tuple[list[PhaseResult], float]:
     """Run the trial's phases and count. Return their results, and the wall clock's step against the monotonic clock (s).
 
-    Arguments and errors are those of ``drive`` and ``DrivenPhases.results``.
+    ``elsewhere`` returns samples that Prometheus has for the phases' windows, and a view of each server and window, server by server.
+    The other arguments, and the errors, are those of ``drive`` and ``DrivenPhases.results``.
     """
     driven = drive(node, trial, resolver, directory, scratch, watcher, watched)
-    return driven.results(), driven.jump
+    if elsewhere is None:
+        return driven.results(), driven.jump
+    readings, views = elsewhere([(span.first, span.last) for span in driven.spans()])
+    results = replace(driven, counted=[*driven.counted, *readings]).results()
+    return [phase.model_copy(update={"prometheus": views[number :: len(results)]}) for number, phase in enumerate(results)], driven.jump
 
 
 def drive(
