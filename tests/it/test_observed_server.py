@@ -24,6 +24,7 @@ from pgherd.node.protocol import Command
 from pgherd.postgres import external_connections, external_server, installations
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.prepare import server_observation
+from pgherd.store.samples import read_samples
 
 NODE = LocalNode()
 CORES = 0.25
@@ -122,7 +123,7 @@ def observed() -> Iterator[Observed]:
 def test_the_servers_process_is_proven_by_its_socket(observed: Observed, host: str | None) -> None:
     with psycopg.connect(observed.dsn(host)) as connection:
         pid = external_connections.server_pid(NODE, connection)
-        assert pid == (observed.instance.pid if host is None else connection.info.backend_pid)
+        assert pid == observed.instance.pid
         assert observed.path in NODE.read(f"/proc/{pid}/cgroup").decode()
 
 
@@ -151,6 +152,14 @@ def test_a_run_judges_the_cgroup_of_the_server_and_changes_nothing_in_it(pgherd,
     said = " ".join(pgherd.record()["defaults_chosen"])
     assert f"Its cgroup is {observed.path} (of its process {observed.instance.pid}), limited to 0.25 cores and 512 MB" in said
     assert observed.limits() == before
+    server = f"{container['name']}/pg"
+    waits = phase["waits"][server]
+    assert all(0 <= sum(values) <= 2.01 for values in zip(*waits.values(), strict=True)), "of two clients"
+    assert all(len(values) == int(phase["end"] - phase["start"]) for values in waits.values())
+    samples = read_samples(pgherd.run / "trials" / trial["id"], "waits", "waits.cpu")
+    assert len(samples) > 3 * (phase["end"] - phase["start"]), "several a second, as far as a server with a quarter of a core answers"
+    assert phase["metrics"][f"server:{server}"]["replication.standbys"] == 0
+    assert "Hidden from role free: waits and queries of other users" in said and 'GRANT pg_monitor TO "free";' in said
 
 
 def test_a_cgroup_can_be_named_and_a_wrong_one_is_refused_first(pgherd, observed: Observed) -> None:

@@ -12,8 +12,11 @@ from pgherd.metrics.server_statistics import (
     PG_BALLOON,
     PG_IO,
     PG_WAL,
+    REPLICATION,
+    WAITS,
     checkpoints,
     database_statement,
+    wait_series,
     wal_statement,
 )
 from pgherd.node.protocol import SampleSource
@@ -202,3 +205,37 @@ def test_one_whose_start_is_not_in_the_log_began_as_long_before_as_it_says() -> 
 
 def test_lines_in_another_time_zone_are_left_out() -> None:
     assert checkpoints([log(1, START, "CET"), log(7, DONE, "CET")], "a/pg", AT, AT + 30) == []
+
+
+# ---- waits and replication
+
+
+def waiting_server(number: int) -> ServerView:
+    return ServerView(f"c{number}/pg", f"host=h{number}", 17, 0, waits=True)
+
+
+def test_waits_are_sampled_of_external_servers_and_less_often_of_many() -> None:
+    assert WAITS.sources(SamplingView(servers=[ServerView("c/pg", "host=h", 17, 1)])) == [], "of our own, the kernel shows more"
+    assert [source.times for source in WAITS.sources(SamplingView(servers=[waiting_server(1)]))] == [10]
+    assert {source.times for source in WAITS.sources(SamplingView(servers=[waiting_server(n) for n in range(40)]))} == {1}
+
+
+def test_waits_by_class_and_second() -> None:
+    (source,) = WAITS.sources(SamplingView(servers=[waiting_server(1)]))
+    (entity, values), *_ = WAITS.parse('[["2","1","0","0","0","0","0","3","4"]]', source)
+    assert entity == "server:c1/pg" and values["waits.cpu"] == 2 and values["waits.lock"] == 1 and values["waits.hidden"] == 4
+    others = dict.fromkeys(values, 0.0) | {"waits.lock": 3.0}
+    readings = [
+        (10.2, "waits", entity, values),
+        (10.6, "waits", entity, others),
+        (12.5, "waits", entity, others),
+        (13.5, "waits", entity, values),
+    ]
+    series = wait_series(readings, 10.0, 13.4)["c1/pg"]
+    assert series["cpu"] == [1, 1, 0] and series["lock"] == [2, 2, 3], "the second without a sample repeats the one before"
+    assert wait_series([], 0, 5) == {}
+
+
+def test_replication_of_a_server_without_replicas() -> None:
+    (source,) = REPLICATION.sources(SamplingView(servers=[waiting_server(1)]))
+    assert dict(REPLICATION.parse('[["0",null,null]]', source)) == {"server:c1/pg": {"replication.standbys": 0}}

@@ -6,6 +6,7 @@ from pgherd.metrics.prometheus import PrometheusError
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres.external_server import ExternalDatabaseInfo
+from pgherd.postgres.provider import ServerFacts
 from pgherd.prepare import server_observation as servers
 from pgherd.prepare.server_observation import describe_prometheus, prometheus_source
 
@@ -17,7 +18,7 @@ def test_without_a_known_process_a_reader_is_told_what_is_not_observed():
     said = servers.describe_cgroup(LocalNode(), FOUND, None)
     assert "not observed" in said and "--server-cgroup" in said
     said = servers.describe_cgroup(LocalNode(), replace(FOUND, pid=1), None)
-    assert said.startswith("Its cgroup is not used") and "process 1" in said
+    assert said.startswith("Its cgroup is not used") and "its process pid:1: " in said
 
 
 def test_series_are_those_of_the_servers_host_and_container():
@@ -57,3 +58,12 @@ def test_a_reader_is_told_which_exporters_there_are(monkeypatch):
     monkeypatch.setattr(servers.prometheus, "available", refused)
     with pytest.raises(UsageError, match="--prometheus: Prometheus at http://prom:9090 does not answer"):
         describe_prometheus(source)
+
+
+def test_what_is_hidden_is_told_once_with_the_grant_that_helps():
+    facts = ServerFacts(role="loader", hidden=("waits and queries of other users",), replicas=2, roles=frozenset({"rds_superuser"}))
+    provider, replicas, hidden = servers.describe_facts(replace(FOUND, facts=facts))
+    assert provider.startswith("The server is one of Amazon RDS. Unknown there: ")
+    assert replicas == "Warning: 2 replicas receive WAL from this server."
+    assert hidden == 'Hidden from role loader: waits and queries of other users. As a superuser: GRANT pg_monitor TO "loader";'
+    assert servers.describe_facts(FOUND) == []

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis.histogram import histogram
+from pgherd.metrics.server_statistics import WAIT_CLASSES
 from pgherd.model.analysis import Analysis
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.report import chart_style, drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
-from pgherd.report.io_figures import io, io_gaps, io_latency, io_sizes, io_waiting
+from pgherd.report.io_figures import WAIT_COLOURS, io, io_gaps, io_latency, io_sizes, io_waiting, waits
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +149,20 @@ def test_of_a_guest_both_views_of_a_drive_are_drawn(simulator):
     figure = io(inputs([result.model_copy(update={"phases": [observed]})]))
     text = str(drawing.specification(figure, validate=True))
     assert "db01/vdb: data" in text and "db01/data (QEMU): below db01/vdb" in text and "()" not in figure.title
+
+
+def test_waits_are_stacked_by_class_and_the_title_names_the_largest(simulator):
+    results = [simulator.result_of(trial(n), n) for n in (1, 8)]
+    with pytest.raises(FigureUnavailable):
+        waits(inputs(results))
+    series = {name: [0.0, 0.0] for name in WAIT_COLOURS} | {"lock": [3.0, 4.0], "cpu": [1.0, 0.0]}
+    seen = [
+        result.model_copy(update={"phases": [phase.model_copy(update={"waits": {"c/pg": series}}) for phase in result.phases]})
+        for result in results
+    ]
+    figure = waits(inputs(seen))
+    specification = drawing.specification(figure, validate=True)
+    assert figure.title == "88 % of the active sessions wait for lock"
+    text = str(specification)
+    assert "'stack': 'zero'" in text and "lock" in text and "ipc" not in text, "a class without a session is not in the legend"
+    assert tuple(WAIT_COLOURS) == WAIT_CLASSES

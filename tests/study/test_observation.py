@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from pgherd.model.result import TrialResult
+from pgherd.model.deployment import Deployment
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.trial import Trial
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
 from pgherd.study import observation
-from pgherd.study.observation import device_sum, observe
+from pgherd.study.observation import device_sum, main_wait, observe
 
 Build = Callable[..., DensityOptions]
 
@@ -209,3 +211,15 @@ def test_kernel_work_for_io_is_a_named_part_of_the_platform(options: Build, simu
     assert seen is not None and plain is not None
     assert seen.cpu.named == {**plain.cpu.named, "kernel-io": pytest.approx(0.3)}
     assert seen.cpu.platform == pytest.approx(plain.cpu.platform)
+
+
+def test_the_class_of_most_waits_needs_an_active_session() -> None:
+    def waiting(**series: list[float]) -> TrialResult:
+        phase = PhaseResult(phase="p", start=0, end=2, overlap=1, targets=[], waits={"c/pg": series})
+        trial = Trial(point={}, deployment=Deployment(hosts=()), phases=())
+        return TrialResult(id="1", trial=trial, started=0, ended=2, phases=[phase])
+
+    assert main_wait(waiting(cpu=[1.0, 1.0], lock=[3.0, 2.0])) == "lock"
+    assert main_wait(waiting(cpu=[2.0, 2.0], lock=[1.0, 1.0], io=[1.5, 1.5])) == ""
+    assert main_wait(waiting(cpu=[0.0, 0.0], lock=[0.2, 0.1])) == "", "too few sessions to tell"
+    assert main_wait(waiting()) == ""

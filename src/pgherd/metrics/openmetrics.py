@@ -114,10 +114,12 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "prometheus": {"container": _ALL},
     "qemu_blockstats": {"guest-drive": _ALL},
     "qemu_process": {"guest": _ALL},
+    "replication": {"server": _ALL},
     "same_page_merging": {"host": ("ksm.shared", "ksm.saved", "ksm.unshared", "ksm.full_scans"), "guest": ("guest.ksm_merged",)},
     "shared_memory": {},
     "swap": {"swap": _ALL, "guest-swap": _ALL},
     "tlb": {"server": _ALL},
+    "waits": {"server": _ALL},
     "vmstat": {"host": _ALL, "guest": _ALL},
     "zram": {"zram": _ALL},
 }

@@ -52,7 +52,7 @@ class ContainerView:
 class ServerView:
     """A server: entity (``container/server``), conninfo, major version, postmaster pid, and whether it has pg_balloon.
 
-    The pid is 0 if the processes are not on this node or not visible.
+    The pid is 0 if the processes are not on this node or not visible. With ``waits``, what its sessions wait for is sampled.
     """
 
     name: str
@@ -60,6 +60,7 @@ class ServerView:
     major: int
     pid: int
     balloon: bool = False
+    waits: bool = False
 
 
 @dataclass(frozen=True)

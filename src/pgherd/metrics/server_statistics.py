@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from math import isfinite
 
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
+from pgherd.metrics.spool import SpoolReading
 from pgherd.model.device_io import Checkpoint
 from pgherd.node.protocol import SampleSource
 
@@ -200,7 +201,102 @@ class PgWalSampler:
         yield source.entity, row_values(raw, self.metrics)
 
 
-DATABASE, PG_IO, PG_WAL = DatabaseSampler(), PgIoSampler(), PgWalSampler()
+# ---- what sessions wait for, and replication
+
+
+WAIT_CLASSES = ("cpu", "lock", "lwlock", "io", "ipc", "client", "other")
+"""Classes of wait events (pg_stat_activity.wait_event_type) in the order of charts. 'cpu' is no wait event: running, or waiting for a
+CPU. 'other' is BufferPin, Timeout, Extension and Activity."""
+WAITS_HZ = 10
+_MAX_READINGS = 40
+"""Readings per second of all servers together, so that many servers cost no more than a few."""
+
+WAITS_STATEMENT = """SELECT count(*) FILTER (WHERE active AND type IS NULL), count(*) FILTER (WHERE active AND type = 'Lock'),
+       count(*) FILTER (WHERE active AND type = 'LWLock'), count(*) FILTER (WHERE active AND type = 'IO'),
+       count(*) FILTER (WHERE active AND type = 'IPC'), count(*) FILTER (WHERE active AND type = 'Client'),
+       count(*) FILTER (WHERE active AND type NOT IN ('Lock', 'LWLock', 'IO', 'IPC', 'Client')),
+       count(*) FILTER (WHERE state LIKE 'idle in transaction%'), count(*) FILTER (WHERE state IS NULL)
+FROM (SELECT state, state = 'active' AS active, wait_event_type AS type FROM pg_stat_activity
+      WHERE pid <> pg_backend_pid() AND (backend_type = 'client backend' OR (backend_type IS NULL AND datid IS NOT NULL))) s"""
+"""A session of which nothing is visible has no backend_type, and processes without a database are no clients."""
+
+
+class WaitsSampler:
+    """Sessions of client backends by what they wait for, several times a second, of external servers.
+
+    Sessions of other users are hidden from a user without pg_read_all_stats, but those of the load are the user's own.
+    """
+
+    name = "waits"
+    metrics = (
+        SampledMetric("waits.cpu", "sessions", "gauge", "active sessions that wait for no event: on a CPU, or ready to run"),
+        SampledMetric("waits.lock", "sessions", "gauge", "active sessions that wait for a heavyweight lock"),
+        SampledMetric("waits.lwlock", "sessions", "gauge", "active sessions that wait for a lightweight lock"),
+        SampledMetric("waits.io", "sessions", "gauge", "active sessions that wait for I/O"),
+        SampledMetric("waits.ipc", "sessions", "gauge", "active sessions that wait for another process of the server"),
+        SampledMetric("waits.client", "sessions", "gauge", "active sessions that wait for their client"),
+        SampledMetric("waits.other", "sessions", "gauge", "active sessions that wait for another event"),
+        SampledMetric("waits.idle_in_transaction", "sessions", "gauge", "sessions that wait for their client in a transaction"),
+        SampledMetric("waits.hidden", "sessions", "gauge", "sessions of other users, of which nothing is visible"),
+    )
+
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        servers = [server for server in view.servers if server.waits]
+        times = max(1, min(WAITS_HZ, _MAX_READINGS // max(len(servers), 1)))
+        return [
+            SampleSource(self.name, f"server:{server.name}", "sql", server.conninfo, WAITS_STATEMENT, times=times) for server in servers
+        ]
+
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
+        yield source.entity, row_values(raw, self.metrics)
+
+
+def wait_series(readings: Iterable[SpoolReading], start: float, end: float) -> dict[str, dict[str, list[float]]]:
+    """Return server → class → mean number of sessions in each whole second of the window. A second without a reading repeats the last."""
+    sampled: dict[str, list[list[dict[str, float]]]] = {}
+    length = int(end - start)
+    for t, sampler, entity, reading in readings:
+        if sampler == WAITS.name and start <= t < start + length:
+            sampled.setdefault(entity.removeprefix("server:"), [[] for _ in range(length)])[int(t - start)].append(reading)
+    series: dict[str, dict[str, list[float]]] = {}
+    for server, seconds in sampled.items():
+        by_class = series[server] = {name: [] for name in WAIT_CLASSES}
+        for second in seconds:
+            for name, means in by_class.items():
+                found = [reading[f"waits.{name}"] for reading in second]
+                means.append(sum(found) / len(found) if found else means[-1] if means else 0.0)
+    return series
+
+
+REPLICATION_STATEMENT = """SELECT (SELECT count(*) FROM pg_stat_replication),
+       (SELECT max(extract(epoch FROM replay_lag)) FROM pg_stat_replication),
+       CASE WHEN NOT pg_is_in_recovery()
+            THEN (SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn))::bigint FROM pg_stat_replication)
+            ELSE pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())::bigint END"""
+
+
+class ReplicationSampler:
+    """Replicas of external servers and their lag, which a user without pg_read_all_stats does not see."""
+
+    name = "replication"
+    metrics = (
+        SampledMetric("replication.standbys", "servers", "gauge", "replicas that receive WAL from this server"),
+        SampledMetric("replication.replay_lag", "s", "gauge", "largest time until a replica has replayed recent WAL"),
+        SampledMetric("replication.replay_lag_bytes", "bytes", "gauge", "largest amount of WAL that a replica has not replayed yet"),
+    )
+
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        return [
+            SampleSource(self.name, f"server:{server.name}", "sql", server.conninfo, REPLICATION_STATEMENT, every=IO_TICKS)
+            for server in view.servers
+            if server.waits
+        ]
+
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
+        yield source.entity, row_values(raw, self.metrics)
+
+
+DATABASE, PG_IO, PG_WAL, WAITS, REPLICATION = DatabaseSampler(), PgIoSampler(), PgWalSampler(), WaitsSampler(), ReplicationSampler()
 
 
 # ---- pg_balloon
@@ -304,4 +400,4 @@ def _timestamp(line: str) -> float | None:
     return datetime.strptime(text, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp()
 
 
-SAMPLERS = (DATABASE, PG_IO, PG_WAL, PG_BALLOON)
+SAMPLERS = (DATABASE, PG_IO, PG_WAL, WAITS, REPLICATION, PG_BALLOON)

@@ -114,6 +114,9 @@ class PhaseResult(Model):
     skew: float | None = Field(None, ge=0)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     memory: MemoryBalance | None = Field(None, description="memory balance of the host by second (None without a memory budget)")
+    waits: dict[str, dict[str, list[float]]] = Field(
+        default_factory=dict, description="sessions of external servers by class of wait event: server → class → mean by second"
+    )
     prometheus: list[PrometheusView] = Field(default_factory=list, description="samples of external servers from Prometheus")
     io: DeviceIo | None = Field(None, description="I/O of the devices below the servers (None if not observed)")
 

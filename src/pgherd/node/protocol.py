@@ -107,6 +107,7 @@ class SampleSource:
             is a conninfo, and the text has the rows of ``statement`` as JSON (a list of lists). A guest has only 'file' and
             'tree' sources.
         every: interval in ticks. The first and the last tick always read the source.
+        times: readings per tick, evenly spaced. Above 1 for 'sql' only. A reading is left out while the server has not answered.
     """
 
     sampler: str
@@ -116,6 +117,7 @@ class SampleSource:
     statement: str = ""
     every: int = 1
     tag: str = ""
+    times: int = 1
 
 
 class SamplingLoop(Protocol):

@@ -182,12 +182,27 @@ class LocalSampling:
             self._tick(tick, everything=stopping or tick == 0)
             # Answers are collected until the next tick is due. The last tick waits for them for a limited time.
             due = max(due + self._period, time.monotonic()) if not stopping else time.monotonic() + _LAST_ANSWERS_TIMEOUT_S
-            stopped = self._collect(due, last=stopping)
+            stopped = not stopping and self._collect_between(due - self._period)
+            stopped = stopped or self._collect(due, last=stopping)
             self._flush()
             if stopping:
                 return
             stopping = stopped
             tick += 1
+
+    def _collect_between(self, start: float) -> bool:
+        """Read the sources with several readings per tick, until the last of these. Return True as soon as the loop should stop."""
+        with self._lock:
+            fast = [(index, source) for index, source in enumerate(self._sources) if source.times > 1]
+        steps = sorted({step / source.times for _, source in fast for step in range(1, source.times)})
+        for step in steps:
+            if self._collect(start + step * self._period, last=False):
+                return True
+            for index, source in fast:
+                probe = self._probes.get(source.where)
+                if probe is not None and probe.busy is None and (step * source.times).is_integer():
+                    self._send(index, source)
+        return False
 
     def _tick(self, tick: int, *, everything: bool) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pgherd.host import processes
 from pgherd.host.kernel_files import names_in, text_of
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Command, Node
@@ -103,10 +104,10 @@ _ENDS = """SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port()
 
 
 def server_pid(node: Node, connection: psycopg.Connection[Any]) -> int:
-    """Return the pid, on this host, of a process of the server at the other end of a connection. 0 if there is no proof of one.
+    """Return the pid, on this host, of the server at the other end of a connection. 0 if there is no proof of it.
 
     A Unix socket has the pid of the process that listens (unix(7), SO_PEERCRED), in the numbers of this process's pid namespace. Over
-    TCP, the process has the pid that the server reports, in its own namespace, and holds the socket between the addresses that the
+    TCP, a backend has the pid that the server reports, in its own namespace, and holds the socket between the addresses that the
     server reports. Reading this of another user's process needs root. Call this only for a connection without a pooler.
     """
     descriptor = os.dup(connection.fileno())
@@ -119,7 +120,8 @@ def server_pid(node: Node, connection: psycopg.Connection[Any]) -> int:
     backend, *ends = row
     for name in names_in(node, "/proc"):
         if name.isdigit() and _pid_inside(node, name) == backend and _is_postgres(node, int(name)) and _holds(node, int(name), *ends):
-            return int(name)
+            fields = processes.stat_fields(node, name)  # the backend ends with the connection, its parent stays
+            return int(fields[1]) if fields is not None and _is_postgres(node, int(fields[1])) else 0
     return 0
 
 

@@ -29,6 +29,7 @@ from pgherd.node.secrets import is_secret_name, keep, kept, redact_dsn
 from pgherd.postgres import external_connections
 from pgherd.postgres.external_connections import SECRET_KEYWORDS, Pooler
 from pgherd.postgres.installations import SUPPORTED
+from pgherd.postgres.provider import ServerFacts, read_facts
 from pgherd.postgres.settings import DIFFERING, differing
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class ExternalDatabaseInfo:
     lists the tables that do not exist. ``read_only`` is the reason why the server rejects writes: '' if it accepts them,
     or if this was not tested. ``pooler`` is between pgherd and the server, None without one. ``pid`` is a process of the server on
     this host, 0 if there is no proof of one. ``host`` is its host as connected to: a name, an address, or a socket's directory.
+    ``facts`` is what the server shows the user about itself.
     """
 
     dsn: str
@@ -70,6 +72,7 @@ class ExternalDatabaseInfo:
     pooler: Pooler | None = None
     pid: int = 0
     host: str = ""
+    facts: ServerFacts = field(default_factory=ServerFacts)
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,7 @@ def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn",
             pooler=session.pooler,
             pid=_server_pid(node, session),
             host=connection.info.host or connection.info.hostaddr,
+            facts=read_facts(connection),
         )
 
 

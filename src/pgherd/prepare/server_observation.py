@@ -15,6 +15,7 @@ from pgherd.model.prometheus import PrometheusSource, values_of
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres.external_server import ExternalDatabaseInfo
+from pgherd.postgres.provider import provider_of, quoted
 
 
 def describe_cgroup(node: Node, found: ExternalDatabaseInfo, text: str | None) -> str:
@@ -31,7 +32,7 @@ def describe_cgroup(node: Node, found: ExternalDatabaseInfo, text: str | None) -
         return f"No process here is known to be this server's, {unseen}; if it runs on this host, give --server-cgroup."
     else:
         try:
-            group = server_cgroup.resolve(node, f"pid:{found.pid}", f"process {found.pid}:")
+            group = server_cgroup.resolve(node, f"pid:{found.pid}", "its process")
         except UsageError as error:
             return f"Its cgroup is not used, {unseen}: {error}."
         origin = f"of its process {found.pid}"
@@ -89,3 +90,18 @@ def describe_prometheus(source: PrometheusSource) -> str:
     counts = ", ".join(f"{len(names)} of {exporter}" for exporter, names in sorted(found.items()))
     container = "" if source.container_id is not None else " Its container is unknown without --server-cgroup."
     return f"Metrics of its host are from Prometheus at {source.url}, {source.text}: series {counts}.{container}"
+
+
+def describe_facts(found: ExternalDatabaseInfo) -> list[str]:
+    """Return the sentences on the server's provider, its replicas, and what is hidden from the user, with the grant that helps."""
+    facts, messages = found.facts, []
+    provider = provider_of(facts, found.host)
+    if provider is not None:
+        messages.append(f"The server is one of {provider.name}. Unknown there: {provider.unknown}.")
+    if facts.replicas:
+        messages.append(f"Warning: {facts.replicas} replica{'s' if facts.replicas > 1 else ''} receive WAL from this server.")
+    if facts.hidden:
+        messages.append(
+            f"Hidden from role {facts.role}: {', '.join(facts.hidden)}. As a superuser: GRANT pg_monitor TO {quoted(facts.role)};"
+        )
+    return messages

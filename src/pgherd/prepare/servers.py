@@ -186,6 +186,7 @@ def choose_servers(requested: RequestedServers, load: RequestedLoad, workspace: 
         messages = describe_checksums(requested.data_checksums, installation.major)
     else:
         messages = describe_external(external, read_only=not writes, vcpus=requested.vcpus, trace_io=requested.trace_io)
+        messages += server_observation.describe_facts(external)
         if requested.prometheus is None:
             messages.append(server_observation.describe_cgroup(workspace.node, external, requested.cgroup))
         else:

@@ -189,6 +189,57 @@ def three_digits(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
+WAIT_COLOURS = {
+    "cpu": GREEN, "lock": VERMILLION, "lwlock": ORANGE, "io": BLUE, "ipc": PURPLE, "client": "#b8c0c8", "other": "#59636e"
+}  # fmt: skip
+"""Class of wait events → colour, in the order of the stack."""
+
+
+@register("waits")
+def waits(inputs: FigureInputs) -> Figure:
+    """Active sessions of an external server by second, stacked by class of wait event, of one trial per point."""
+    points: dict[str, tuple[TrialResult, PhaseResult, str]] = {}
+    for result in sorted(inputs.results, key=lambda result: (result.tainted, result.started)):
+        for phase in result.phases:
+            for server in sorted(phase.waits):
+                points.setdefault(point_name(result), (result, phase, server))
+    shown = list(points.values())
+    shown = shown if len(shown) <= POINTS_SHOWN else [shown[0], shown[-1]]
+    if not shown:
+        raise FigureUnavailable("")
+    charts = []
+    for result, phase, server in shown:
+        series = phase.waits[server]
+        rows = [
+            {"x": second + 0.5, "y": value, "class": name, "order": order}
+            for order, name in enumerate(WAIT_COLOURS)
+            for second, value in enumerate(series[name])
+        ]
+        present = [name for name in WAIT_COLOURS if any(series[name])] or ["cpu"]
+        colour = alt.Color(
+            "class:N",
+            title="waiting for",
+            scale=alt.Scale(domain=present, range=[WAIT_COLOURS[name] for name in present]),
+        )
+        x = chart_style.x_axis([0, phase.seconds], title="second of the window")
+        y = alt.Y("y:Q", stack="zero", title="active sessions")
+        head = chart_style.panel_title(f"{point_name(result)}, trial {result.id}, server {server}", offset=4)
+        kept = [row for row in rows if row["class"] in present]
+        area = alt.Chart(data(kept)).mark_area().encode(x=x, y=y, color=colour, order="order:Q")
+        charts.append(area.properties(width=chart_style.plot_width(["waiting for lwlock"]), height=_HEIGHT, title=head))
+    result, phase, server = shown[-1]
+    totals = {name: sum(values) for name, values in phase.waits[server].items()}
+    largest, total = max(totals, key=lambda name: totals[name]), sum(totals.values())
+    what = "are on a CPU or ready to run" if largest == "cpu" else f"wait for {largest}"
+    sentence = f"{100 * totals[largest] / total:.0f} % of the active sessions {what}" if total else "No session was active in a sample"
+    subtitle = (
+        "Means by second of pg_stat_activity, sampled several times a second. Idle sessions are left out, also those in a transaction. "
+        "cpu: no wait event. One trial of each point."
+    )
+    chart = chart_style.panels(charts, sentence, subtitle, spacing=12, color="independent")
+    return Figure(sentence, chart, (TRIALS,), "A class with half of the active sessions or more is the bottleneck, if no other is known.")
+
+
 @register("io_waiting")
 def io_waiting(inputs: FigureInputs) -> Figure:
     """Queue depth and response time of each device by second, for one trial of the last point, with checkpoints."""

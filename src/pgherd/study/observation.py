@@ -115,7 +115,7 @@ class Observation:
     Attributes:
         cpu_per_tx: CPU of the loaded containers per transaction, in ms.
         given: CPU use of the loaded containers as a share of their CPU limit.
-        bottleneck: cpu-quota, host-cpu, client-cpu, rate-limit, storage or unknown.
+        bottleneck: cpu-quota, host-cpu, client-cpu, rate-limit, storage, lock-waits, lwlock-waits or unknown.
         nopm: sum of the databases' committed new orders per minute. None without such a script.
         per_second: total throughput by second, over all phases.
     """
@@ -339,6 +339,8 @@ def _bottleneck(
         rate_met = [verdict.result for verdict in result.checks if verdict.name == "rate-achieved"]
         if rate_met == ["pass"] or (not rate_met and throughput >= options.thresholds.min_rate_achieved * options.rate * databases):
             return "rate-limit"
+    if options.dsn is not None and cpu.loaded is None and (waits := _WAITS.get(main_wait(result))):
+        return waits  # the server's CPU is not seen, and this host's says nothing of it
     unused = None if cpu.total is None or cpu.idle is None else (cpu.idle + (cpu.iowait or 0.0)) / cpu.total
     if unused is not None and unused <= 1 - options.thresholds.host_full:
         return "host-cpu"
@@ -352,7 +354,27 @@ def _bottleneck(
         return "client-cpu"
     io_bound = any(verdict.name == "io-bound" and verdict.result == "pass" for verdict in result.checks)
     waiting = cpu.total is not None and cpu.iowait is not None and cpu.iowait / cpu.total >= IOWAIT_SHARE
-    return "storage" if io_bound or waiting else "unknown"
+    return "storage" if io_bound or waiting else _WAITS.get(main_wait(result), "unknown")
+
+
+WAITING_SHARE = 0.5
+"""Minimum share of the active sessions that wait in one class at which it counts as the bottleneck, if nothing else is known."""
+_WAITS = {"lock": "lock-waits", "lwlock": "lwlock-waits", "io": "storage"}
+
+
+def main_wait(result: TrialResult) -> str:
+    """Return the class of wait events in which most active sessions of external servers were.
+
+    '' without one, if less than one session was active on average, or if waits were not sampled.
+    """
+    sums: dict[str, float] = {}
+    for series in (series for phase in result.phases for series in phase.waits.values()):
+        for name, values in series.items():
+            sums[name] = sums.get(name, 0.0) + math.fsum(values)
+    total = math.fsum(sums.values())
+    largest = max(sums, key=lambda name: sums[name], default="")
+    seconds = sum(len(next(iter(series.values()))) for phase in result.phases for series in phase.waits.values() if series)
+    return largest if seconds and total >= seconds and sums[largest] >= WAITING_SHARE * total else ""
 
 
 QEMU_PART, MANAGER_PART = "QEMU", "balloon-manager"

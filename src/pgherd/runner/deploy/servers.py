@@ -150,7 +150,7 @@ class ExternalServers:
 
     def views(self) -> list[ServerView]:
         """Return the servers for samplers. The pid is 0, because processes of an external server cannot be read."""
-        return [ServerView("/".join(key), external.conninfo(), external.major, 0) for key, external in self._external.items()]
+        return [ServerView("/".join(key), external.conninfo(), external.major, 0, waits=True) for key, external in self._external.items()]
 
     def settings(self) -> dict[str, str] | None:
         """Return the non-default settings of the first server that responds, or None."""

@@ -11,6 +11,7 @@ from pgherd.analysis import memory_accounting
 from pgherd.drivers.driver import DriverSpan, MeasuredWindow
 from pgherd.metrics import aggregate, prometheus
 from pgherd.metrics.cgroup import RUN_CGROUP
+from pgherd.metrics.server_statistics import wait_series
 from pgherd.metrics.spool import Spool, SpoolReading
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
@@ -176,6 +177,7 @@ def _result(
         skew=max(span.first for span in spans.values()) - common.earliest if len(spans) > 1 else None,
         metrics=aggregate.aggregate(nearby, start, end),
         memory=memory_account(nearby, start, end),
+        waits=wait_series(nearby, start, end),
     )
 
 

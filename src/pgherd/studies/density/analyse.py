@@ -277,6 +277,8 @@ def _bottleneck(curve: DensityCurve) -> str:
         "rate-limit": "every database met its rate",
         "storage": "the bottleneck is storage",
         "client-cpu": "the bottleneck is the load generator, not the databases",
+        "lock-waits": "sessions wait for locks",
+        "lwlock-waits": "sessions wait for lightweight locks",
         "unknown": "the bottleneck is unknown",
     }
     text = clauses[largest.bottleneck]

@@ -27,6 +27,8 @@ _LIMITS = {
     "host-cpu": limited_by_host("limited by the host"),
     "rate-limit": ("met its rate", SKY, BLUE, "diamond"),
     "storage": STORAGE,
+    "lock-waits": ("limited by locks", VERMILLION, VERMILLION, "triangle-down"),
+    "lwlock-waits": ("limited by lightweight locks", "#ffffff", VERMILLION, "triangle-down"),
     "client-cpu": limited_by_clients("limited by the clients"),
 }
 

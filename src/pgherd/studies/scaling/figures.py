@@ -27,6 +27,8 @@ _LIMITS = {
     "host-cpu": limited_by_host("limited by the host's cores"),
     "cpu-quota": ("limited by the CPU quota", SKY, BLUE, "diamond"),
     "storage": STORAGE,
+    "lock-waits": ("limited by locks", VERMILLION, VERMILLION, "triangle-down"),
+    "lwlock-waits": ("limited by lightweight locks", "#ffffff", VERMILLION, "triangle-down"),
     "client-cpu": limited_by_clients("limited by pgbench"),
 }
 _RATIOS = (
