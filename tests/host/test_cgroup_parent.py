@@ -29,9 +29,9 @@ def test_root_makes_groups_at_the_top_of_v2(tmp_path: Path, fake) -> None:
 def test_the_top_may_have_to_hand_out_controllers_first(tmp_path: Path, fake) -> None:
     node = fake.unified(tmp_path, "/")  # this process is in the root group, which may contain processes
     base = cgroup_parent.find(node)
-    assert base.enable == ("cpu", "cpuset", "memory")
+    assert base.enable == ("cpu", "cpuset", "io", "memory")
     assert base.move == ()
-    assert "io" not in base.controllers
+    assert base.limits_io
 
 
 def test_root_stays_below_a_limited_group(tmp_path: Path, fake) -> None:
@@ -45,7 +45,7 @@ def test_an_ordinary_user_uses_the_delegated_scope(tmp_path: Path, fake) -> None
     base = cgroup_parent.find(node)
     assert base.where == UNIFIED + SCOPE
     assert base.move == (os.getpid(),)
-    assert base.enable == ("cpu", "cpuset", "memory")
+    assert base.enable == ("cpu", "cpuset", "io", "memory")
     assert node.group_of(os.getpid()) == SCOPE, "finding changes nothing"
     assert left(tmp_path) == []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import cgroup_parent
-from pgherd.host.cgroups import CgroupLimits, HostGroup, quota_us
+from pgherd.host.cgroups import CgroupLimits, HostGroup, IoLimit, quota_us
 from pgherd.host.journal import Journal, clean
 from pgherd.model.errors import CapabilityError
 
@@ -153,3 +153,23 @@ def test_a_quota_in_shorter_periods() -> None:
 def test_a_quota_below_what_the_kernel_takes() -> None:
     with pytest.raises(CapabilityError, match=r"0\.005.*0\.01"):
         quota_us(0.005)
+
+
+def test_io_limits_are_written_and_lifted_under_v2(scope) -> None:
+    node, directory, journal = scope
+    host = HostGroup(node, journal, cgroup_parent.find(node), "ab12")
+    host.make(CgroupLimits())
+    host.add("db01", CgroupLimits())
+    host.limit_io("db01", IoLimit(("254:0",), iops=500, bandwidth=1 << 20))
+    assert (directory / "pgherd-ab12/db01/io.max").read_text() == "254:0 rbps=1048576 wbps=1048576 riops=500 wiops=500"
+    host.limit_io("db01", IoLimit(("254:0",)))
+    assert (directory / "pgherd-ab12/db01/io.max").read_text() == "254:0 rbps=max wbps=max riops=max wiops=max"
+
+
+def test_no_io_limit_without_the_controller(tmp_path: Path, fake) -> None:
+    node = fake.unified(tmp_path / "root", SCOPE, may_write=UNIFIED + SCOPE, controllers="cpu memory")
+    host = HostGroup(node, Journal.open(node, tmp_path / "state", "run"), cgroup_parent.find(node), "ab12")
+    host.make(CgroupLimits())
+    host.add("db01", CgroupLimits())
+    with pytest.raises(CapabilityError, match=r"container db01: the io controller is not available in .*; delegate it"):
+        host.limit_io("db01", IoLimit(("254:0",), iops=500))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import cgroup_parent, processes
-from pgherd.host.cgroups import CgroupLimits, HostGroup
+from pgherd.host.cgroups import CgroupLimits, HostGroup, IoLimit
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean
+from pgherd.host.storage import devices_of
 from pgherd.model.deployment import Container, Host
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
@@ -190,3 +193,27 @@ def test_a_container_may_ask_for_more_cores_than_its_host_has(
     finally:
         assert not_undone(host.close()) == []
         journal.close()
+
+
+def test_fio_reads_and_writes_at_the_limit(group: HostGroup, base: cgroup_parent.CgroupParent, tmp_path: Path) -> None:
+    """The limit counts direct I/O of a process in the group. Buffered writes are not part of this test: v1 does not limit them."""
+    device = devices_of(NODE, [str(tmp_path)]).get(str(tmp_path))
+    if not base.limits_io or device is None or shutil.which("fio") is None:
+        pytest.skip("needs fio, a block device and the io or blkio controller")
+    group.add("db01", CgroupLimits())
+    job = ("fio", "--name=x", "--filename=file", "--size=16M", "--direct=1", "--bs=8k", "--ioengine=psync", "--output-format=json")
+
+    def measured(rw: str, seconds: int = 3) -> dict[str, float]:
+        timed = (*job, f"--rw={rw}", "--time_based", f"--runtime={seconds}")
+        done = NODE.run(Command(timed, cwd=str(tmp_path), join=group.join("db01")))
+        assert done.code == 0, done.err
+        return json.loads(done.out)["jobs"][0][rw.removeprefix("rand")]
+
+    NODE.run(Command((*job, "--rw=write"), cwd=str(tmp_path)))
+    group.limit_io("db01", IoLimit((device.number,), iops=100))
+    for rw in ("randread", "randwrite"):
+        assert 20 <= measured(rw)["iops"] <= 130, "a disturbed machine may give less, and a limit never gives more"
+    group.limit_io("db01", IoLimit((device.number,), bandwidth=1 << 20))
+    assert measured("randread")["bw_bytes"] <= 1.3 * (1 << 20)
+    group.limit_io("db01", IoLimit((device.number,)))
+    assert measured("randread", 1)["iops"] > 130, "the limit was lifted"

@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
@@ -7,7 +10,17 @@ from pgherd.model.load import Script
 from pgherd.model.units import Size
 from pgherd.node.local import LocalNode
 from pgherd.prepare.guests import require_guest_can
-from pgherd.prepare.hosts import ContainerCpu, Containers, HostShare, choose_cpu, choose_memory, choose_share, guest_memory_needed, one_host
+from pgherd.prepare.hosts import (
+    ContainerCpu,
+    Containers,
+    HostShare,
+    check_io,
+    choose_cpu,
+    choose_memory,
+    choose_share,
+    guest_memory_needed,
+    one_host,
+)
 from pgherd.studies.density.options import DensityRequest
 from pgherd.study.database_options import DatabaseRequest
 
@@ -136,3 +149,30 @@ def test_a_guest_is_given_what_its_server_needs_and_its_system():
     small = guest_memory_needed({"shared_buffers": "32MB", "max_connections": "20"})
     assert 256 * 2**20 <= small <= 448 * 2**20 and small % (64 * 2**20) == 0
     assert guest_memory_needed({"shared_buffers": "1GB", "max_connections": "20"}) >= small + 2**30 - 64 * 2**20
+
+
+CGROUP = capabilities_of("cgroup")
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "asked", "words"),
+    [
+        ("v1", {"cpu_weight": 200}, []),
+        ("v1", {"iops": 200}, ["does not limit the pages that the kernel writes back later"]),
+        ("v2", {"io_bandwidth": Size("10MB")}, ["cgroup writeback"]),
+    ],
+)
+def test_io_limits_say_what_they_do_not_limit(cgroup, asked, words):
+    messages = check_io(Containers("cgroup", HostShare(4, GB), 4, **asked), CGROUP, FACTS.model_copy(update={"cgroup": cgroup}))
+    assert len(messages) == len(words) and all(word in message for word, message in zip(words, messages, strict=True))
+
+
+def test_io_limits_need_cgroups_and_their_controller():
+    share = HostShare(4, GB)
+    with pytest.raises(CapabilityError, match="--cpu-weight needs the cgroup runtime"):
+        check_io(Containers("process", share, 4, cpu_weight=10, iops=5), capabilities_of("process"), FACTS)
+    without = replace(CGROUP, io_limit=False, missing={"io_limit": "the blkio controller is not mounted"})
+    with pytest.raises(CapabilityError, match="--iops cannot be enforced: the blkio controller is not mounted"):
+        check_io(Containers("cgroup", share, 4, iops=5), without, FACTS)
+    with pytest.raises(UsageError, match="--io-bandwidth 1kB is less than the minimum, 64 kB per second"):
+        check_io(Containers("cgroup", share, 4, io_bandwidth=Size("1kB")), CGROUP, FACTS)

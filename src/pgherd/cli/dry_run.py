@@ -106,6 +106,9 @@ def _deployment(trials: Sequence[Trial], variant: str) -> list[str]:
     _, container, server = servers[0]
     limits = [f"{container.vcpus:g} vCPU by {container.cpu_mode}" if container.vcpus and container.cpu_mode != "none" else "no CPU limit"]
     limits.append(f"{format_bytes(container.memory)}" if container.memory else "no memory limit")
+    limits += [f"weight {container.weight}"] if container.weight else []
+    limits += [f"{container.iops} IOPS"] if container.iops else []
+    limits += [f"{format_bytes(container.io_bandwidth)}/s"] if container.io_bandwidth else []
     if server.sched_batch:
         limits.append("servers under SCHED_BATCH")
     many, each = (f"{len(servers)} containers", " each") if len(servers) > 1 else ("1 container", "")

@@ -28,8 +28,8 @@ _UNLIMITED_V1 = 1 << 60
 """v1 writes 'no limit' as the largest page-aligned number of bytes. Larger values than this one are no limit."""
 
 LEAF = f"{PREFIX}leaf"
-_V1 = ("cpu", "cpuacct", "cpuset", "memory")
-_V2 = ("cpu", "cpuset", "memory")
+_V1 = ("blkio", "cpu", "cpuacct", "cpuset", "memory")
+_V2 = ("cpu", "cpuset", "io", "memory")
 _REQUIRED = {"cpu", "memory"}
 
 DELEGATE = "systemd-run --user --scope -p Delegate=yes pgherd …"
@@ -206,6 +206,11 @@ class CgroupParent:
         """Parent directory for display."""
         return self.parents["memory" if self.version == "v1" else "v2"]
 
+    @property
+    def limits_io(self) -> bool:
+        """Whether the I/O of groups can be limited."""
+        return not self.controllers.isdisjoint(("blkio", "io"))
+
 
 class CgroupUnavailable(Exception):
     """No group can be created on this machine.
@@ -299,8 +304,7 @@ def _try_v2(node: Node, directory: str) -> CgroupParent:
     if enable:
         node.write(f"{directory}/cgroup.subtree_control", b"\n")  # changes nothing, but fails without permission
     _probe(node, directory)
-    # io is passed on only if it is enabled already: it provides figures per group, and pgherd sets no limit with it.
-    return CgroupParent("v2", {"v2": directory}, enable, move, frozenset((enabled & {"io"}) | available & set(_V2)))
+    return CgroupParent("v2", {"v2": directory}, enable, move, frozenset(available & set(_V2)))
 
 
 def _foreign_processes(node: Node, pids: tuple[int, ...]) -> list[int]:

@@ -44,6 +44,20 @@ class CgroupLimits:
     weight: int | None = None
 
 
+@dataclass(frozen=True)
+class IoLimit:
+    """Limit of I/O on each of some block devices (``major:minor``), the same for reads and for writes. None means unlimited.
+
+    Attributes:
+        iops: operations per second.
+        bandwidth: bytes per second.
+    """
+
+    devices: tuple[str, ...]
+    iops: int | None = None
+    bandwidth: int | None = None
+
+
 class HostGroup:
     """The groups of one run. ``name`` is 'pgherd-' followed by the run's suffix."""
 
@@ -122,6 +136,27 @@ class HostGroup:
             self._limit_v1(groups, limits, self._base.cores if child is None else self._cores)
         else:
             self._limit_v2(groups["v2"], limits)
+
+    def limit_io(self, child: str, limit: IoLimit) -> None:
+        """Set or remove the I/O limits of a child.
+
+        v1 limits reads, direct writes, and buffered writes that the process itself flushes. The kernel writes other dirty pages on
+        behalf of the root group, without a limit. Sources: the kernel's admin-guide cgroup-v1/blkio-controller.rst, and
+        cgroup-v2.rst, "Writeback".
+
+        Raises CapabilityError.
+        """
+        if not self._base.limits_io:
+            raise CapabilityError(f"no I/O limit can be set for container {child}: {io_limit_missing(self._base)}")
+        groups, iops, bandwidth = self.groups(child), limit.iops, limit.bandwidth
+        for device in limit.devices:
+            if self._base.version == "v1":
+                for unit, value in (("iops", iops), ("bps", bandwidth)):
+                    for direction in ("read", "write"):
+                        self._write(f"{groups['blkio']}/blkio.throttle.{direction}_{unit}_device", f"{device} {value or 0}")
+            else:
+                bps, count = bandwidth or "max", iops or "max"
+                self._write(f"{groups['v2']}/io.max", f"{device} rbps={bps} wbps={bps} riops={count} wiops={count}")
 
     def remove(self, child: str) -> None:
         """Kill the processes of one container's group and remove it.
@@ -219,6 +254,13 @@ class HostGroup:
 
     def _write(self, path: str, value: int | str) -> None:
         cgroup_memory.write(self._node, path, value)
+
+
+def io_limit_missing(parent: CgroupParent) -> str:
+    """Return what a machine lacks whose groups have no I/O limits, and the remedy."""
+    if parent.version == "v1":
+        return "the blkio controller is not mounted; mount it (mount -t cgroup -o blkio blkio /sys/fs/cgroup/blkio)"
+    return f"the io controller is not available in {parent.where}; delegate it (Delegate=io), or run pgherd as root"
 
 
 def quota_us(cores: float, period: float = PERIOD) -> int:

@@ -25,6 +25,8 @@ class Capabilities:
     """A container can get whole CPUs."""
     memory_limit: bool = False
     """A container's memory can be limited, and so can the memory of all containers together."""
+    io_limit: bool = False
+    """I/O operations and bytes per second of a container can be limited."""
     accounting: bool = False
     """The kernel counts a container's CPU, memory and OOM kills."""
     cgroups: bool = False
@@ -53,6 +55,7 @@ _BY_NAME: Mapping[str, Capabilities] = {
         cpu_quota=True,
         cpuset=True,
         memory_limit=True,
+        io_limit=True,
         accounting=True,
         cgroups=True,
         host_files=True,

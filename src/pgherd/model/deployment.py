@@ -156,7 +156,8 @@ class Container(Model):
     """Isolation of servers on a host, with its resources.
 
     ``vcpus`` is in cores (0.25 is a quarter). ``cpu_mode`` is its enforcement: a CFS quota, whole CPUs (cpuset or affinity), or
-    none. ``memory`` is in bytes. ``weight`` is the CPU weight of cgroup v2 (100 is the default).
+    none. ``memory`` is in bytes. ``weight`` is the CPU weight of cgroup v2 (100 is the default). ``iops`` and
+    ``io_bandwidth`` (bytes) limit reads per second, and separately writes per second, on each device with files of the servers.
     """
 
     name: str = Field(pattern=_NAME)
@@ -168,12 +169,19 @@ class Container(Model):
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="maximum bytes in swap (None: as for the host's budget)")
     weight: int | None = Field(None, ge=1, le=10000)
+    iops: int | None = Field(None, ge=1)
+    io_bandwidth: int | None = Field(None, ge=1)
     vm_memory_min: int | None = Field(None, gt=0, description="bytes that a guest always keeps (None: a quarter of its memory)")
     vm_memory_shares: float = Field(1.0, gt=0, description="a guest's weight when its host's memory is divided")
     vm: VmOptions | None = Field(None, description="hypervisor options of a guest (None: defaults)")
     cgroup: str | None = Field(None, description="cgroup of external servers: /PATH, pid:N or container:ID (None: found if provable)")
     prometheus: PrometheusSource | None = Field(None, description="Prometheus server with samples of external servers' host")
     servers: tuple[Server, ...] = ()
+
+    @property
+    def io_limited(self) -> bool:
+        """Whether the I/O of the container is limited."""
+        return self.iops is not None or self.io_bandwidth is not None
 
 
 class Host(Model):

@@ -160,10 +160,22 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
         runtime = cast(RuntimeName, found.name)
         guests = virtual_machines.choose_guests(requested_guests, workspace, runtime, chosen_load, requested_servers.huge_pages)
         tracked_processes.check(node, measurement.track, facts.cgroup_writable if runtime == "cgroup" else None)
+        containers = Containers(
+            runtime,
+            share,
+            facts.logical_cpus,
+            request.vcpus,
+            request.cpu_mode,
+            request.memory,
+            request.cpu_weight,
+            request.iops,
+            request.io_bandwidth,
+        )
+        io_messages = hosts.check_io(containers, found.capabilities(), facts)
         yield DatabasePreparation(
             workspace=workspace,
             facts=facts,
-            containers=Containers(runtime, share, facts.logical_cpus, request.vcpus, request.cpu_mode, request.memory),
+            containers=containers,
             load=chosen_load,
             servers=chosen_servers,
             volumes=volumes,
@@ -176,6 +188,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
                 *([reason] if external is None else []),
                 *chosen_servers.messages,
                 *chosen_load.messages,
+                *io_messages,
             ),
         )
 
@@ -198,6 +211,9 @@ def database_options(
         "container_memory": limits.memory,
         "runtime": preparation.runtime,
         "cpu_mode": limits.cpu.cpu_mode,
+        "cpu_weight": preparation.containers.cpu_weight,
+        "iops": preparation.containers.iops,
+        "io_bandwidth": preparation.containers.io_bandwidth,
         "scheduler": preparation.scheduler,
         **({} if guests is None else {"vm": guests.machine, "vm_memory_min": guests.minimum, "vm_memory_shares": guests.shares}),
         "pg_bin": preparation.servers.installation.bin,

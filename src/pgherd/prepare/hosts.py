@@ -14,7 +14,7 @@ from pgherd.host import swap as host_swap
 from pgherd.host.cgroups import LEAST_CORES
 from pgherd.host.swap_areas import areas
 from pgherd.model import placement
-from pgherd.model.capabilities import capabilities_of
+from pgherd.model.capabilities import Capabilities, capabilities_of
 from pgherd.model.deployment import Container, CpuMode, Host, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
@@ -241,6 +241,7 @@ def warn_of_read_ahead(node: Node, facts: HostFacts, place: str) -> list[str]:
 
 _WHOLE = 64 * 2**20
 _LEAST_BUFFERS = 8 * 2**20
+_LEAST_BANDWIDTH = 64 * 2**10
 
 
 @dataclass(frozen=True)
@@ -253,6 +254,9 @@ class Containers:
     vcpus: float | None = None
     cpu_mode: CpuMode | None = None
     memory: Size | None = None
+    cpu_weight: int | None = None
+    iops: int | None = None
+    io_bandwidth: Size | None = None
 
 
 @dataclass(frozen=True)
@@ -324,6 +328,35 @@ def choose_memory(containers: Containers) -> int | None:
             f"--memory {containers.memory} is less than the {format_bytes(minimum)} that a server needs without any client; raise it"
         )
     return size
+
+
+def check_io(containers: Containers, capabilities: Capabilities, facts: HostFacts) -> list[str]:
+    """Check ``--cpu-weight``, ``--iops`` and ``--io-bandwidth``. Return a sentence on what the I/O limits do not limit.
+
+    ``capabilities`` are those of the runtime on this host.
+
+    Raises:
+        UsageError: the bandwidth is too small for a server.
+        CapabilityError: this host or the runtime cannot enforce them.
+    """
+    options = {"--cpu-weight": containers.cpu_weight, "--iops": containers.iops, "--io-bandwidth": containers.io_bandwidth}
+    given = [option for option, value in options.items() if value is not None]
+    if given and not capabilities.cgroups:
+        raise CapabilityError(f"{given[0]} needs the cgroup runtime; 'pgherd doctor' shows what this host lacks")
+    if not given or given == ["--cpu-weight"]:
+        return []
+    if not capabilities.io_limit:
+        raise CapabilityError(f"{given[-1]} cannot be enforced: {capabilities.missing['io_limit']}")
+    if containers.io_bandwidth is not None and containers.io_bandwidth < _LEAST_BANDWIDTH:
+        raise UsageError(
+            f"--io-bandwidth {containers.io_bandwidth} is less than the minimum, {format_bytes(_LEAST_BANDWIDTH)} per second; raise it"
+        )
+    if facts.cgroup == "v2":
+        return ["I/O limits apply to reads, and to writes if the file system supports cgroup writeback (ext4, btrfs, XFS)."]
+    return [
+        "I/O limits apply to reads, direct writes and flushes by the servers. cgroup v1 does not limit the pages that the kernel writes "
+        "back later, such as those of a checkpoint."
+    ]
 
 
 def complete_limits(

@@ -64,6 +64,9 @@ ONLY_OWN: Mapping[str, str] = {
     "runtime": "its isolation is configured where it runs",
     "memory": "its limits are configured where it runs",
     "cpu_mode": "its limits are configured where it runs",
+    "cpu_weight": "its limits are configured where it runs",
+    "iops": "its limits are configured where it runs",
+    "io_bandwidth": "its limits are configured where it runs",
     "data_checksums": "pgherd did not initialize its cluster",
 }
 """Option that applies only to servers that pgherd starts → reason why it is rejected for an external server."""

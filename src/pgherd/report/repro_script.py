@@ -222,6 +222,8 @@ def _groups(host: Host, record: RunRecord) -> Iterator[str]:
     yield "find_groups || :"
     yield "told"
     yield _group("", None if run_cores is None else quota_us(run_cores), _initial_memory(host, record), None)
+    if any(container.io_limited for container in host.containers):
+        yield comment("In the run the I/O of the containers was limited. This script does not limit it.")
     for container in host.containers:
         cores = container.vcpus if container.cpu_mode == "quota" else None
         quota = None if cores is None else quota_us(min(cores, run_cores or cores), container.cpu_period)

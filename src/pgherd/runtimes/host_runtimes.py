@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pgherd.host import cgroup_parent
+from pgherd.host import cgroup_parent, storage
 from pgherd.host import cpus as host_cpus
-from pgherd.host.cgroups import LEAST_CORES, CgroupLimits, HostGroup
+from pgherd.host.cgroups import LEAST_CORES, CgroupLimits, HostGroup, IoLimit, io_limit_missing
 from pgherd.host.journal import Journal
 from pgherd.model.capabilities import Capabilities, capabilities_of
 from pgherd.model.deployment import Container, Host
@@ -20,7 +20,7 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.node.protocol import Node
 from pgherd.runtimes.runtime import ContainerHandle, CpuAssignment
 
-_FEATURES = ("cpu_quota", "cpuset", "memory_limit", "weight", "accounting")
+_FEATURES = ("cpu_quota", "cpuset", "memory_limit", "weight", "io_limit", "accounting")
 
 
 class CgroupRuntime:
@@ -46,7 +46,8 @@ class CgroupRuntime:
         note = f"cgroup {base.version} below {base.where}; all containers share one kernel"
         if base.move:
             note += f"; pgherd and other processes of that cgroup move into {base.where}/{cgroup_parent.LEAF} during the run"
-        return replace(capabilities_of("cgroup"), note=note)
+        missing = {} if base.limits_io else {"io_limit": io_limit_missing(base)}
+        return replace(capabilities_of("cgroup"), io_limit=base.limits_io, missing=missing, note=note)
 
     def open(self, host: Host) -> None:
         """Create the run cgroup. Its limits are the memory, and the cores where they are fewer than this process may use."""
@@ -91,6 +92,23 @@ class CgroupRuntime:
         return ContainerHandle(
             container.name, join=self._group.join(container.name), cpus=None if self._has_cpuset else cpus, groups=groups
         )
+
+    def limit_io(self, container: Container, paths: Sequence[str]) -> None:
+        """Limit the I/O of the container on the devices with these paths.
+
+        Raises CapabilityError, also for a file system without a block device.
+        """
+        if self._group is None:
+            raise RuntimeError("call open() before limit_io()")
+        devices = storage.devices_of(self._node, paths)
+        without = next((path for path in paths if path not in devices), None)
+        if without is not None:
+            raise CapabilityError(
+                f"the I/O of container {container.name} cannot be limited: {without} is on a file system without a block device; "
+                "use --data-volume on another file system"
+            )
+        numbers = tuple(dict.fromkeys(device.number for device in devices.values()))
+        self._group.limit_io(container.name, IoLimit(numbers, container.iops, container.io_bandwidth))
 
     def destroy(self, container: str) -> None:
         """Remove the container's cgroup and kill the processes in it. Raises OSError where it cannot be removed."""
@@ -152,7 +170,7 @@ class ProcessRuntime:
         self._placement: CpuAssignment | None = None
 
     def capabilities(self) -> Capabilities:
-        missing = dict.fromkeys(("cpu_quota", "memory_limit", "weight", "accounting"), _USE_CGROUP)
+        missing = dict.fromkeys(("cpu_quota", "memory_limit", "weight", "io_limit", "accounting"), _USE_CGROUP)
         note = "no isolation: servers share CPUs, memory and page cache freely"
         return replace(capabilities_of("process"), missing=missing, note=note)
 
@@ -171,13 +189,14 @@ class ProcessRuntime:
         self._placement = CpuAssignment(pool)
 
     def create(self, container: Container) -> ContainerHandle:
-        """Assign CPUs by affinity. Raises CapabilityError for a CPU quota, a memory limit or a weight."""
+        """Assign CPUs by affinity. Raises CapabilityError for a CPU quota, a memory or I/O limit, or a weight."""
         if self._placement is None:
             raise RuntimeError("call open() before create()")
         requested = {
             "a CPU quota": container.cpu_mode == "quota",
             "a memory limit": container.memory is not None,
             "a CPU weight": container.weight is not None,
+            "an I/O limit": container.io_limited,
         }
         for limit, is_set in requested.items():
             if is_set:
@@ -186,6 +205,8 @@ class ProcessRuntime:
             return ContainerHandle(container.name, cpus=self._placement.place(container))
         pool = self._placement.cpus
         return ContainerHandle(container.name, cpus=pool if set(pool) < set(self._allowed) else None)
+
+    def limit_io(self, container: Container, paths: Sequence[str]) -> None: ...
 
     def destroy(self, container: str) -> None: ...
 
@@ -214,7 +235,7 @@ class ExternalRuntime:
         """The arguments are those of all runtimes. None is used."""
 
     def capabilities(self) -> Capabilities:
-        missing = dict.fromkeys(("cpu_quota", "cpuset", "memory_limit", "weight", "accounting"), _NOT_OURS)
+        missing = dict.fromkeys(_FEATURES, _NOT_OURS)
         return replace(capabilities_of("external"), missing=missing, note="external server: what runs it is only read")
 
     def open(self, host: Host) -> None: ...
@@ -225,11 +246,14 @@ class ExternalRuntime:
             "vCPUs": container.vcpus is not None or container.cpu_mode != "none" or container.cpus is not None,
             "a memory limit": container.memory is not None,
             "a CPU weight": container.weight is not None,
+            "an I/O limit": container.io_limited,
         }
         for limit, is_set in requested.items():
             if is_set:
                 raise CapabilityError(f"container {container.name} asks for {limit}, which an external server can't be given: {_NOT_OURS}")
         return ContainerHandle(container.name)
+
+    def limit_io(self, container: Container, paths: Sequence[str]) -> None: ...
 
     def destroy(self, container: str) -> None: ...
 

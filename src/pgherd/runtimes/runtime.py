@@ -58,6 +58,13 @@ class Runtime(Protocol):
         """Create one container. Raises CapabilityError where the runtime does not support a limit of the container."""
         ...
 
+    def limit_io(self, container: Container, paths: Sequence[str]) -> None:
+        """Limit the I/O of a running container on the devices with these paths, as it asks for (None: unlimited).
+
+        Raises CapabilityError.
+        """
+        ...
+
     def destroy(self, container: str) -> None:
         """Remove one container and kill the processes in it."""
         ...

@@ -129,6 +129,13 @@ class DatabaseRequest(RepeatsRequest):
     cpu_mode: CpuMode | None = option(
         None, "Enforcement of the CPU limit: quota, cpuset or none.", LIMITS, metavar="MODE", computed="quota"
     )
+    cpu_weight: int | None = option(None, "CPU weight per container, as in cgroup v2.", LIMITS, metavar="N", computed="100", ge=1, le=10000)
+    iops: int | None = option(
+        None, "Limit of reads, and of writes, per second and container.", LIMITS, metavar="N", computed="no limit", ge=1
+    )
+    io_bandwidth: Size | None = option(
+        None, "Limit of bytes read, and written, per second and container.", LIMITS, metavar="SIZE", computed="no limit"
+    )
     scheduler: Scheduler = option("normal", "CPU scheduling: normal, batch (SCHED_BATCH), or batch for one side.", LIMITS, metavar="POLICY")
     host_cores: float | None = option(None, "Cores this run may use.", LIMITS, metavar="N", computed="all", web=True, gt=0)
     host_memory: Size | None = option(None, "Memory this run may use.", LIMITS, metavar="SIZE", computed=FREE_MEMORY_TEXT, web=True)
@@ -184,6 +191,9 @@ class DatabaseOptions(StudyOptions):
     container_memory: int | None = Field(None, gt=0)
     runtime: RuntimeName = "process"
     cpu_mode: CpuMode = "none"
+    cpu_weight: int | None = Field(None, ge=1, le=10000, description="of each container")
+    iops: int | None = Field(None, ge=1, description="limit of reads, and of writes, per second of each container")
+    io_bandwidth: int | None = Field(None, ge=1, description="limit of bytes read, and written, per second of each container")
     scheduler: Scheduler = Field("normal", description="scheduling policy of servers and clients")
     vm: VmOptions | None = Field(None, description="virtual machines: options of their hypervisors")
     vm_memory_min: int | None = Field(None, gt=0, description="virtual machines: bytes that a balloon never reclaims (None: a quarter)")
@@ -278,6 +288,9 @@ class DatabaseOptions(StudyOptions):
             vcpus=self.vcpus,
             cpu_mode=self.cpu_mode,
             memory=None if self.container_memory is None else self.container_memory - self.huge_page_bytes,
+            weight=self.cpu_weight,
+            iops=self.iops,
+            io_bandwidth=self.io_bandwidth,
             vm_memory_min=self.vm_memory_min,
             vm_memory_shares=self.vm_memory_shares.get(name, 1.0),
             vm=self.vm,

@@ -385,13 +385,24 @@ class Deployer:
             started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
             files = [key for key in started if key not in restore and not self._is_guest(key)]
             drop_cached_files(self.node, [(self._instances[key], requested[key][0]) for key in files])
+            limited = [key for key in started if requested[key][0].io_limited]
+            self._limit_io(limited, requested, lift=True)  # loading the databases into memory takes no part in the measurement
             self._start({key: requested[key][1] for key in started})
+            self._limit_io(limited, requested)
         self._budget.tighten()  # after the sync, so that swapping out has the disk to itself
         up = {key: RunningServer(c, s, volumes=volumes_of(s, trial.deployment)) for key, (c, s) in requested.items()}
         self._up.update(up)
 
     def _external_groups(self) -> dict[str, Mapping[str, str]]:
         return {name: cgroup.groups for name, cgroup in self._attached.cgroups.items()}
+
+    def _limit_io(self, keys: Sequence[ServerKey], requested: Mapping[ServerKey, tuple[Container, Server]], lift: bool = False) -> None:
+        """Limit the I/O of the containers of these servers, on the devices with their files, or lift the limit."""
+        for name in dict.fromkeys(container for container, _ in keys):
+            container = next(c for c, _ in requested.values() if c.name == name)
+            files = self._housing.files({key: instance for key, instance in self._instances.items() if key[0] == name})
+            unlimited = container.model_copy(update={"iops": None, "io_bandwidth": None})
+            self._made_by[name].limit_io(unlimited if lift else container, files)
 
     def _is_guest(self, key: ServerKey) -> bool:
         return key[0] in self._handles and self._handles[key[0]].node is not None

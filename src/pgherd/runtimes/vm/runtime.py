@@ -52,6 +52,8 @@ class BootOptions:
 
 DEFAULT_BOOT = BootOptions()
 
+_USE_CGROUP = "use the cgroup runtime (--runtime cgroup)"
+
 
 class VmRuntime:
     """Runtime with two steps: ``create`` creates the container of a guest's QEMU, and ``boot`` starts the guest in it.
@@ -101,7 +103,12 @@ class VmRuntime:
         """Do nothing: the inner runtime enforces the budget."""
 
     def create(self, container: Container) -> ContainerHandle:
-        """Create the container of a guest. Raises as the inner runtime, and UsageError where the guests' minima exceed the memory."""
+        """Create the container of a guest.
+
+        Raises as the inner runtime, CapabilityError for an I/O limit, and UsageError where the guests' minima exceed the memory.
+        """
+        if container.io_limited:
+            raise CapabilityError(f"container {container.name} asks for an I/O limit, which the vm runtime can't give; {_USE_CGROUP}")
         self.balloons.promise(container)
         try:
             return self._within.create(container.model_copy(update={"memory": None}))
@@ -195,6 +202,8 @@ class VmRuntime:
         reserved = self._reserved.pop(container, None)
         if reserved is not None:
             self._journal.undo(reserved)
+
+    def limit_io(self, container: Container, paths: Sequence[str]) -> None: ...
 
     def destroy(self, container: str) -> None:
         """End the guest and remove its container."""
