@@ -249,6 +249,8 @@ def server_studies(facts: HostFacts, installations: Sequence[Installation], refu
     consolidation = _with_cgroups(
         facts, "consolidation", f"{layouts}; with overcommitment", f"{layouts}; without limits and overcommitment"
     )
+    neighbours = "a victim next to an aggressor, in one server or one container"
+    isolation = _with_cgroups(facts, "isolation", f"{neighbours}, or with limits of each", f"{neighbours}, or on CPUs of each")
     scaling = StudyCapability("scaling", "available", "one server with a growing number of clients, and variants of it")
     memory = "memory that a workload needs, by shrinking its container"
     working_set = StudyCapability(
@@ -256,7 +258,7 @@ def server_studies(facts: HostFacts, installations: Sequence[Installation], refu
     )
     profile = StudyCapability("io-profile", "available", "device I/O of a server, and the effect of checkpoints")
     size = StudyCapability("database-size", "available", "database size by scale factor")
-    studies = [density, scaling, compare, consolidation, working_set, profile, _huge_pages(facts), size]
+    studies = [density, scaling, compare, consolidation, isolation, working_set, profile, _huge_pages(facts), size]
     missing = refusal if installations else _INSTALL_POSTGRES
     return [StudyCapability(study.study, "unavailable", study.capability, missing) for study in studies] if missing else studies
 

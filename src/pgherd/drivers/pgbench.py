@@ -329,10 +329,12 @@ def _options(load: Load) -> list[str]:
             argv += ["-D", f"{name}={value}"]
         elif kind == "define":
             raise UsageError(f"'{name}' is not a pgbench variable; use letters, digits and underscores, as in define:rows")
+        elif option == "connect":
+            argv.append("--connect")
         elif option in _FLAGS:
             argv.append(f"{_FLAGS[option]}={value}")
         else:
-            raise UsageError(f"pgbench has no option '{option}'; known: define:NAME, {', '.join(_FLAGS)}")
+            raise UsageError(f"pgbench has no option '{option}'; known: connect, define:NAME, {', '.join(_FLAGS)}")
     return argv
 
 

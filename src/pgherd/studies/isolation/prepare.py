@@ -1,0 +1,157 @@
+"""Completion of an isolation request: schemes that this host supports, rate of the victim, and limits of the containers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from pgherd.model.capabilities import capabilities_of
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.trial import Trial
+from pgherd.model.units import format_bytes, format_seconds
+from pgherd.node.protocol import Node
+from pgherd.prepare import servers
+from pgherd.prepare.databases import complete, database_options, prepare_databases
+from pgherd.prepare.hosts import Containers, choose_cpu, choose_memory, complete_limits
+from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.volumes import disk_space
+from pgherd.studies.isolation.options import (
+    AGGRESSORS,
+    LEAST_TRANSACTIONS,
+    SCHEMES,
+    Aggressor,
+    IsolationOptions,
+    IsolationRequest,
+    Scheme,
+)
+
+DEFAULT_SCHEMES: tuple[Scheme, ...] = ("shared-server", "quota", "cpuset")
+DEFAULT_AGGRESSORS: tuple[Aggressor, ...] = ("cpu", "memory", "buffers", "wal", "temp")
+RATE_PER_VCPU = 100.0
+"""Default rate of the victim, in transactions per second. A tenth or less of what a core can do: the victim alone never waits for CPU."""
+AGGRESSOR_MEMORY_BYTES = 64 * 2**20
+"""Private memory of each client of the aggressor ``memory``."""
+MEMORY_BYTES = 2**30
+"""Largest default memory of a container with one database."""
+_ROUND = 64 * 2**20
+_SCRIPTS = Path(__file__).with_name("aggressors")
+
+
+def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
+    """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
+    if request.runtime is not None and capabilities_of(request.runtime).own_kernel:
+        raise CapabilityError(f"isolation compares containers of this host's kernel, but --runtime {request.runtime} has its own; omit it")
+    aggressors = request.aggressors or DEFAULT_AGGRESSORS
+    with prepare_databases(node, request, dry) as preparation:
+        share, containers, runtime = preparation.share, preparation.containers, preparation.runtime
+        cpu = choose_cpu(containers, share.cores / 2)
+        if 2 * cpu.vcpus > share.cores:
+            raise UsageError(
+                f"--vcpus {cpu.vcpus:g}: the victim and the aggressor together need {2 * cpu.vcpus:g} of the {share.cores:g} cores that "
+                "the run may use; lower it"
+            )
+        schemes, left_out = _schemes(request, containers, cpu.vcpus)
+        rate = request.rate or RATE_PER_VCPU * max(1.0, cpu.vcpus)
+        duration = request.duration or 15.0
+        if rate * duration < LEAST_TRANSACTIONS:
+            raise UsageError(
+                f"--rate {rate:g} gives {rate * duration:.0f} transactions in {format_seconds(duration)}, but a p99 requires at least "
+                f"{LEAST_TRANSACTIONS}; raise --rate or --duration"
+            )
+        size = servers.database_size(preparation.workspace, preparation.servers, preparation.load)
+        connections = request.clients + request.aggressor_clients
+        need = servers.memory_needed(preparation.servers, runtime, size.bytes, connections)
+        need += request.aggressor_clients * AGGRESSOR_MEMORY_BYTES
+        memory = choose_memory(containers)
+        if memory is None and capabilities_of(runtime).memory_limit:
+            memory = max(min(MEMORY_BYTES, share.memory // 2) // _ROUND * _ROUND, need)
+        if 2 * (memory or need) > share.memory:
+            raise UsageError(
+                f"two containers of {format_bytes(memory or need)} exceed the host's memory budget of {format_bytes(share.memory)}; lower "
+                "--memory, --scale or --aggressor-clients, or raise --host-memory"
+            )
+        disk = disk_space(
+            preparation.workspace,
+            preparation.volumes,
+            2,
+            size.bytes,
+            writes=True,
+            templates=(2 if "shared-server" in schemes else 0) + (schemes != ("shared-server",)),
+        )
+        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, connections, memory)
+        limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
+        fields = database_options(preparation, limits, size, settings)
+        options = IsolationOptions(
+            **fields
+            | {
+                "cpu_mode": "quota" if capabilities_of(runtime).cpu_quota else "none",
+                "rate": rate,
+                "schemes": schemes,
+                "aggressors": aggressors,
+                "scripts_of": {name: str(_SCRIPTS / f"{name}.sql") for name in aggressors},
+                "clients": request.clients,
+                "aggressor_clients": request.aggressor_clients,
+                "threads": request.threads or max(1, math.ceil(cpu.vcpus)),
+                "repeats": request.repeats or 3,
+                "fixed_repeats": True,
+                "duration": duration,
+                "warmup": request.warmup,
+            }
+        )
+        options = options.model_copy(update={"max_reruns": max(2, options.comparisons * options.repeats // 8)})
+        return complete(
+            preparation,
+            "isolation",
+            options,
+            size=size,
+            settings=settings,
+            disk=disk,
+            memory=2 * (memory or need),
+            messages=(*left_out, *size.messages, *settings.messages, *limits.messages),
+        )
+
+
+def _schemes(request: IsolationRequest, containers: Containers, vcpus: float) -> tuple[tuple[Scheme, ...], list[str]]:
+    """Return the schemes of the run, and a sentence on each default scheme that this host cannot provide.
+
+    Raises:
+        UsageError: options contradict a scheme that the user requests.
+        CapabilityError: the runtime cannot provide it.
+    """
+    limited = containers.iops is not None or containers.io_bandwidth is not None
+    chosen, left_out = [], []
+    for scheme in request.schemes or (*DEFAULT_SCHEMES, *(("io",) if limited else ())):
+        fault: UsageError | CapabilityError | None = None
+        if scheme in ("quota", "weights", "io") and not capabilities_of(containers.runtime).cgroups:
+            fault = CapabilityError(f"scheme {scheme} needs the cgroup runtime; 'pgherd doctor' shows what this host lacks")
+        elif scheme == "cpuset" and vcpus != int(vcpus):
+            fault = UsageError(f"scheme cpuset gives whole CPUs, but --vcpus is {vcpus:g}; use a whole number")
+        elif scheme == "io" and not limited:
+            fault = UsageError("scheme io has no limit; give --iops or --io-bandwidth")
+        if fault is None:
+            chosen.append(scheme)
+        elif request.schemes:
+            raise fault
+        else:
+            left_out.append(f"Left out: {fault}.")
+    for option, value, scheme in (
+        ("--iops or --io-bandwidth", limited or None, "io"),
+        ("--cpu-weight", containers.cpu_weight, "weights"),
+    ):
+        if value is not None and scheme not in chosen:
+            raise UsageError(f"{option} applies to scheme {scheme}, which is not in --schemes {','.join(chosen)}; add it")
+    return tuple(chosen), left_out
+
+
+def plan_lines(options: IsolationOptions, trials: Sequence[Trial], guest_memory: object = None) -> list[str]:
+    """Return the dry-run output: the schemes, the aggressors, and the victim's load."""
+    size = f"{options.vcpus:g} vCPU" + ("" if options.container_memory is None else f", {format_bytes(options.container_memory)}")
+    return [
+        f"Each database has {size}. Schemes:",
+        *(f"  {scheme}: {SCHEMES[scheme]}." for scheme in options.schemes),
+        f"Aggressors, one at a time, {options.aggressor_clients} clients of pgbench:",
+        *(f"  {name}: {AGGRESSORS[name]}." for name in options.aggressors),
+        f"Victim: {options.scripts[0].source.removeprefix('builtin:')} of scale {options.scale} at {options.rate:g} tps, "
+        f"{options.clients} clients.",
+    ]
