@@ -83,7 +83,7 @@ class FakeBackend:
 def _played(monkeypatch):
     """Phases take no time, and leave a file as a spool would."""
 
-    def play(node, trial, stage, directory, scratch, watcher, watched):
+    def play(node, trial, stage, directory, scratch, watcher, watched, elsewhere):
         (directory / "raw").write_text(f"of repeat {trial.repeat}")
         return [PhaseResult(phase="p", start=1.0, end=2.0, overlap=1.0, targets=[])], 0.0
 
