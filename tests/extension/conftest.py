@@ -37,7 +37,7 @@ ssize_t __wrap_pread(int fd, void *into, size_t size, off_t at)
 
 @pytest.fixture(scope="session")
 def pure(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """cgroup_path.c, controller.c, memory_signals.c and rates.c, compiled without any header of PostgreSQL; warnings are errors."""
+    """kernel_text.c, controller.c, memory_signals.c and rates.c, compiled without any header of PostgreSQL; warnings are errors."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -46,7 +46,7 @@ def pure(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     recorder.write_text(RECORDER)
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(library)]
     flags += ["-U_FORTIFY_SOURCE", "-Wl,--wrap=pread"]
-    files = [str(SOURCES / name) for name in ("cgroup_path.c", "controller.c", "memory_signals.c", "rates.c")]
+    files = [str(SOURCES / name) for name in ("kernel_text.c", "controller.c", "memory_signals.c", "rates.c")]
     finished = subprocess.run([compiler, *flags, *files, str(recorder), "-lm"], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     return ctypes.CDLL(str(library))

@@ -9,13 +9,14 @@ HOLD, INFLATE, DEFLATE, WRITEBACK = range(4)
 STEADY, POOL_NOT_FULL, FLOOR, PINNED, IDLE, POOL_SWAPPED, EXHAUSTED, MISSES, NO_MEMORY, ON_HOLD, WRITE_AHEAD, AT_LIMIT = range(12)
 CEILING = 15
 BLOCK = 8192
+PAGE = 4096
 MB = 1024 * 1024
 
 
 class Input(ctypes.Structure):
     _fields_ = [
         ("dt", ctypes.c_double),
-        *((name, ctypes.c_int64) for name in ("pool", "ballooned", "unused", "floor", "ceiling", "block")),
+        *((name, ctypes.c_int64) for name in ("pool", "ballooned", "unused", "floor", "ceiling", "block", "page")),
         *((name, ctypes.c_double) for name in ("hot", "pinned", "misses", "filled", "miss_cost", "waiting", "dirty")),
         *((name, ctypes.c_int64) for name in ("limit", "available", "reachable", "unclaimed")),
         *((name, ctypes.c_double) for name in ("refaults", "own_refaults", "swapping", "stall")),
@@ -31,7 +32,7 @@ class Limits(ctypes.Structure):
 class State(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_double) for name in ("shortage_s", "need", "waiting", "need_s", "hold_s", "exhausted_weighted_s")),
-        *((name, ctypes.c_double) for name in ("exhausted_s", "idle_s", "refaults", "own_refaults", "swap_debt")),
+        *((name, ctypes.c_double) for name in ("exhausted_s", "idle_s", "refaulted", "own_refaulted", "swap_debt")),
         *((name, ctypes.c_double) for name in ("since_inflated_s", "extra_quiet_s")),
         ("inflated_idle", ctypes.c_bool),
     ]

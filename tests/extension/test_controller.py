@@ -21,6 +21,7 @@ from controller_interface import (
     MISSES,
     NO_MEMORY,
     ON_HOLD,
+    PAGE,
     PINNED,
     POOL_NOT_FULL,
     POOL_SWAPPED,
@@ -43,8 +44,8 @@ def inputs(**different: float) -> Input:
     """A server of 1 GB on a machine of 2 GB with half of it available, its pool full and half of it idle, at peace."""
     pool = 1024 * MB // BLOCK
     usual: dict[str, float] = {
-        "dt": 0.1, "pool": pool, "floor": pool // 16, "ceiling": pool * 9 // 10, "block": BLOCK, "hot": 0.5, "miss_cost": -1,
-        "limit": 2048 * MB, "available": 1024 * MB, "reachable": 1024 * MB, "stall": -1,
+        "dt": 0.1, "pool": pool, "floor": pool // 16, "ceiling": pool * 9 // 10, "block": BLOCK, "page": PAGE, "hot": 0.5,
+        "miss_cost": -1, "limit": 2048 * MB, "available": 1024 * MB, "reachable": 1024 * MB, "stall": -1,
     }  # fmt: skip
     return Input(
         **{name: int(value) if dict(Input._fields_)[name] is ctypes.c_int64 else value for name, value in (usual | different).items()}
@@ -191,6 +192,29 @@ def test_pages_needed_again_while_there_is_memory_bring_an_eighth_of_their_volum
             assert {v.reason for v in decisions} <= {STEADY, IDLE} and min(requested) >= 16, "not bit by bit"
             assert sum(requested) * BLOCK == pytest.approx(4 * volume / 8, rel=0.1)
     assert repeated(controller, inputs(hot=0.1, refaults=290), ticks=60).action == HOLD, "so few are no sign of anything"
+
+
+@pytest.mark.parametrize("block", [8192, 32768])
+@pytest.mark.parametrize("page", [4096, 65536])
+def test_volumes_count_and_not_numbers_of_pages(controller, page, block):
+    """Pages of the operating system and buffers have different sizes: equal volumes lead to equal volumes."""
+    pool = 1024 * MB // block
+    usual = {"page": page, "block": block, "pool": pool, "floor": pool // 16, "ceiling": pool * 9 // 10}
+    weak = _ticks(controller, inputs(**usual, hot=0.1, refaults=8 * MB / page), ticks=60)[20:]
+    assert sum(v.buffers for v in weak) * block == pytest.approx(4 * 8 * MB / 8, rel=0.1)
+    assert repeated(controller, inputs(**usual, hot=0.1, refaults=MB / page), ticks=60).action == HOLD
+    least = _ticks(controller, inputs(**usual, hot=0.1, refaults=1.25 * MB / page), ticks=60)[20:]
+    assert any(v.action == INFLATE for v in least), "the weakest shortage moves something with any size of buffers"
+    swapped = inputs(**usual, dt=0.01, available=10 * MB, hot=1.0, refaults=32 * MB / page, own_refaults=32 * MB / page)
+    given = [v for v in _ticks(controller, swapped, ticks=100) if v.action == INFLATE]
+    assert {v.reason for v in given} == {POOL_SWAPPED}
+    assert sum(v.buffers for v in given) * block == pytest.approx((32 * 1.5 + 5) * MB, rel=0.15), "in the first second, 1 to 2 times that"
+
+
+def test_refaults_that_are_unknown_are_none(controller):
+    unknown = inputs(available=10 * MB, hot=1.0, refaults=-1, own_refaults=-1)
+    assert {v.reason for v in _ticks(controller, unknown, ticks=30)} == {STEADY, EXHAUSTED}, "not that its pool is swapped"
+    assert repeated(controller, inputs(refaults=-1, own_refaults=-1)).reason == STEADY
 
 
 def test_pages_needed_again_beside_unused_memory_are_others_own_affair(controller):
@@ -372,6 +396,7 @@ def test_no_more_is_kept_clean_ahead_than_may_be_asked_for_at_once(controller):
 pages = st.integers(0, 10**7)
 shares = st.floats(0, 1)
 rates = st.floats(0, 1e9)
+refaults = st.just(-1.0) | rates
 
 
 @RELAXED
@@ -385,12 +410,13 @@ def test_no_view_makes_it_break_its_bounds(controller, data):
         ballooned = data.draw(st.integers(0, pool))
         observed = Input(
             dt=data.draw(st.floats(1e-3, 100)), pool=pool, ballooned=ballooned, unused=data.draw(st.integers(0, pool)),
-            floor=data.draw(st.integers(0, pool)), ceiling=data.draw(st.integers(0, pool)), block=BLOCK, hot=data.draw(shares),
+            floor=data.draw(st.integers(0, pool)), ceiling=data.draw(st.integers(0, pool)), block=BLOCK, page=PAGE,
+            hot=data.draw(shares),
             pinned=data.draw(shares), misses=data.draw(rates), filled=data.draw(rates), miss_cost=data.draw(st.floats(-1, 10)),
             waiting=data.draw(st.integers(0, 1000)), dirty=data.draw(shares),
             limit=data.draw(st.integers(0, 2**50)), available=data.draw(st.integers(-(2**40), 2**50)),
             reachable=data.draw(st.integers(-(2**40), 2**50)), unclaimed=data.draw(st.integers(-(2**40), 2**50)),
-            refaults=data.draw(rates), own_refaults=data.draw(rates), swapping=data.draw(rates),
+            refaults=data.draw(refaults), own_refaults=data.draw(refaults), swapping=data.draw(rates),
             stall=data.draw(st.floats(-1, 1)),
         )  # fmt: skip
         decision = controller(limits, observed, state)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from controller_interface import BLOCK, DEFLATE, HOLD, INFLATE, MB, Controller, Decision, Input, State, limits_for
+from controller_interface import BLOCK, DEFLATE, HOLD, INFLATE, MB, PAGE, Controller, Decision, Input, State, limits_for
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -141,7 +141,7 @@ class Machine:
             since, server.waited = server.waited, 0.0
             observed = Input(
                 dt=since, pool=server.pool, ballooned=server.ballooned, unused=int(max(0, server.unused)), floor=server.floor,
-                ceiling=server.pool * 9 // 10, block=BLOCK, hot=server.touched, misses=server.misses, filled=server.misses,
+                ceiling=server.pool * 9 // 10, block=BLOCK, page=PAGE, hot=server.touched, misses=server.misses, filled=server.misses,
                 miss_cost=self.cost,
                 limit=self.limit, available=int(available), reachable=int(available), unclaimed=int(available), refaults=refaults,
                 waiting=server.waiting, own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,

@@ -41,9 +41,9 @@ def test_includes_point_in_one_direction():
     assert not circle(files)
     above = included(files)
     assert not [module for module in above if "pg_balloon" in above[module]], "the loader is included by nobody"
-    pure = {"controller", "rates", "cgroup_path"}
+    pure = {"controller", "rates", "kernel_text"}
     assert not [module for module in pure if above[module]], "they are pure C, and simulated or tested without a server"
-    assert above["memory_signals"] == {"cgroup_path"}, "the same"
+    assert above["memory_signals"] == {"kernel_text"}, "the same"
 
 
 def test_a_circle_is_found():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +46,7 @@ class Reader(ctypes.Structure):
         *((name, ctypes.c_int) for name in ("fd_vmstat", "fd_memory_pressure", "fd_io_pressure", "fd_any_pressure")),
         ("complete", ctypes.c_bool),
         *((name, ctypes.c_int64) for name in ("stalled", "any_stalled")),
+        ("error", ctypes.c_int),
     ]
 
     def paths(self) -> list[str]:
@@ -70,9 +73,10 @@ def c(pure: ctypes.CDLL) -> ctypes.CDLL:
         ("memory_signals_light_read", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.POINTER(Reading)]),
         ("memory_signals_compare", None, [*[ctypes.POINTER(Reading)] * 2, ctypes.c_double, ctypes.c_double, ctypes.POINTER(Rates)]),
         ("memory_signals_close", None, [ctypes.POINTER(Reader)]),
-        ("memory_signals_field", ctypes.c_int64, [text, text]),
-        ("memory_signals_limit", ctypes.c_int64, [text]),
-        ("memory_signals_some_total", ctypes.c_int64, [text]),
+        ("memory_signals_files", ctypes.c_int, [ctypes.POINTER(Reader)]),
+        ("kernel_field", ctypes.c_int64, [text, text]),
+        ("kernel_limit", ctypes.c_int64, [text]),
+        ("kernel_some_total", ctypes.c_int64, [text]),
         ("cgroup_path_of_process", ctypes.c_bool, [text, ctypes.c_int, text, ctypes.c_int]),
         ("cgroup_mount", ctypes.c_bool, [text, ctypes.c_int, text, text, ctypes.c_int]),
     ):
@@ -359,10 +363,95 @@ def test_what_has_changed_since_the_last_look(c):
 
 
 @pytest.mark.parametrize("before", [None, Reading(1, 512 * MB, 9, 9, 9, 1, 1, 1, 1)], ids=["nothing", "another level"])
-def test_without_a_reading_of_the_same_level_nothing_has_changed(c, before):
+def test_without_a_reading_of_the_same_level_nothing_is_known(c, before):
     rates = Rates(1, 1, 1, 1)
     c.memory_signals_compare(before, Reading(0, 512 * MB, 9, 9, 9, 180, 14, 6 * MB, 1_400_000), 0.8, 0.1, rates)
-    assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == (0, 0, 0, -1)
+    assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == (-1, -1, 0, -1)
+
+
+OLD_STAT = "cache 90\nworkingset_refault 3\ninactive_file 7\nactive_file 5\n"
+OLD_STAT += "total_swap 0\ntotal_workingset_refault 54\ntotal_inactive_file 7\ntotal_active_file 5\n"
+"""As Linux 4.18 and 5.4 write it: one count, of pages of files only."""
+
+
+@pytest.mark.parametrize(
+    ("mount", "group", "refaults"), [(V2_MOUNT, "0::/pg\n", 3), (V1_MOUNT, "4:memory:/pg\n0::/\n", 54)], ids=["v2", "v1"]
+)
+def test_a_kernel_before_5_9_counts_pages_of_files_only(c, tree, mount, group, refaults):
+    tree.write("proc/self/cgroup", group)
+    tree.write("proc/self/mountinfo", mount)
+    files = {"memory.max": 512 * MB, "memory.current": 500 * MB}
+    files |= {"memory.limit_in_bytes": 512 * MB, "memory.usage_in_bytes": 500 * MB}
+    for directory in ("/sys/fs/cgroup/pg", "/sys/fs/cgroup/memory/pg"):
+        for name, value in files.items():
+            tree.write(f"{directory}/{name}", f"{value}\n")
+        tree.write(f"{directory}/memory.stat", OLD_STAT)
+    assert (read(c, tree)[1].refaults, read(c, tree)[1].own_refaults) == (refaults, -1)
+
+
+def test_an_old_machine(c, tree):
+    """The same of /proc/vmstat; and where there is no count at all, there is none."""
+    for text, refaults in (("pgmajfault 9\nworkingset_refault 77\n", 77), ("pgmajfault 9\n", -1)):
+        tree.write("proc/vmstat", text)
+        reading = read(c, tree, SYSTEM)[1]
+        assert (reading.refaults, reading.own_refaults) == (refaults, -1)
+
+
+def test_counts_that_are_unknown_have_no_rate(c):
+    rates = Rates()
+    for before, now in ((-1, 5), (5, -1), (-1, -1)):
+        old, new = (Reading(0, 512 * MB, 9, 9, 9, 7, count, 1, 1) for count in (before, now))
+        c.memory_signals_compare(old, new, 0.8, 0.8, rates)
+        assert (rates.refaults, rates.own_refaults) == (0, -1)
+
+
+@pytest.fixture
+def nested(c, tree):
+    """A group in another one, and a reader of them that is open."""
+    tree.write("proc/self/cgroup", "0::/host/pg\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group("/sys/fs/cgroup/host/pg", str(512 * MB), 300 * MB)
+    tree.v2_group("/sys/fs/cgroup/host", str(2048 * MB), 600 * MB)
+    return tree
+
+
+def test_without_free_descriptors_no_level_is_left_out(c, nested):
+    """With any number of them: either all files are open, or none is, and the reason is told."""
+    before = len(os.listdir("/proc/self/fd")) - 1
+    reader = Reader()
+    assert c.memory_signals_open(reader, str(nested.root).encode(), AUTO) and reader.error == 0
+    needed = c.memory_signals_files(reader)
+    assert needed == len(os.listdir("/proc/self/fd")) - 1 - before and reader.nlevels == 3
+    c.memory_signals_close(reader)
+    taken = {int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
+    free = [number for number in range(max(taken) + needed + 2) if number not in taken]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for allowed in range(needed + 1):
+        reader = Reader()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[allowed], hard))
+        try:
+            opened = c.memory_signals_open(reader, str(nested.root).encode(), AUTO)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert opened == (allowed == needed) and (reader.error == 0 if opened else reader.error == errno.EMFILE), allowed
+        c.memory_signals_close(reader)
+        assert len(os.listdir("/proc/self/fd")) - 1 == before
+
+
+def test_a_level_that_may_not_be_read_is_no_missing_level(c, nested):
+    """It could be the one with the limit. A file of pressure is no level."""
+    blocked = nested.root / "sys/fs/cgroup/host/memory.max"
+    blocked.unlink()
+    blocked.symlink_to(blocked)  # fails for root as well
+    reader = Reader()
+    assert not c.memory_signals_open(reader, str(nested.root).encode(), AUTO) and reader.error == errno.ELOOP
+
+
+def test_pressure_that_may_not_be_read_is_left_out(c, nested):
+    pressure = nested.root / "sys/fs/cgroup/host/pg/memory.pressure"
+    pressure.unlink()
+    pressure.symlink_to(pressure)
+    assert read(c, nested)[1].limit == 512 * MB
 
 
 def test_a_stall_that_is_not_known(c):
@@ -395,13 +484,13 @@ def test_this_machine(c):
 
 
 def test_parsers(c):
-    assert c.memory_signals_limit(b"max\n") == 2**63 - 1 == c.memory_signals_limit(b"9223372036854771712\n")
-    assert c.memory_signals_limit(b"1073741824\n") == 1 << 30
-    assert c.memory_signals_field(b"file 1\ninactive_file 7\n", b"inactive_file") == 7
-    assert c.memory_signals_field(b"inactive_file 7\nfile 1\n", b"file") == 1, "not the end of another key"
-    assert c.memory_signals_field(b"MemFree:  12 kB\n", b"MemFree") == 12
-    assert c.memory_signals_field(b"", b"x") == -1 == c.memory_signals_field(b"xx 1", b"x")
-    assert c.memory_signals_some_total(b"full avg10=0 total=3\n") == -1
+    assert c.kernel_limit(b"max\n") == 2**63 - 1 == c.kernel_limit(b"9223372036854771712\n")
+    assert c.kernel_limit(b"1073741824\n") == 1 << 30
+    assert c.kernel_field(b"file 1\ninactive_file 7\n", b"inactive_file") == 7
+    assert c.kernel_field(b"inactive_file 7\nfile 1\n", b"file") == 1, "not the end of another key"
+    assert c.kernel_field(b"MemFree:  12 kB\n", b"MemFree") == 12
+    assert c.kernel_field(b"", b"x") == -1 == c.kernel_field(b"xx 1", b"x")
+    assert c.kernel_some_total(b"full avg10=0 total=3\n") == -1
     path, within = ctypes.create_string_buffer(100), ctypes.create_string_buffer(100)
     assert not c.cgroup_path_of_process(b"3:cpu,memory_hog:/x\n", 1, path, 100)
     assert c.cgroup_path_of_process(b"3:cpu,memory:/a:b\n", 1, path, 100) and path.value == b"/a:b"
@@ -419,6 +508,6 @@ def test_no_text_breaks_a_parser(c, text):
         c.cgroup_mount(text, version, path, within, 64)
         c.cgroup_path_of_process(b"0::" + text + b"\n4:memory:" + text, version, path, 64)
         c.cgroup_mount(b"1 2 3 / /x " + text + b" - cgroup2 " + text, version, path, within, 64)
-    c.memory_signals_limit(text)
-    c.memory_signals_field(text, b"a")
-    c.memory_signals_some_total(text)
+    c.kernel_limit(text)
+    c.kernel_field(text, b"a")
+    c.kernel_some_total(text)

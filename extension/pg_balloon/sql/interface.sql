@@ -1,3 +1,8 @@
+-- Sizes below depend on these settings of pg_balloon.conf, with which the tests' own server starts.
+SELECT name, setting, unit FROM pg_settings
+ WHERE name IN ('block_size', 'shared_buffers', 'pg_balloon.min_buffers', 'pg_balloon.min_buffers_per_backend', 'pg_balloon.max_balloon_percent')
+ ORDER BY name COLLATE "C";
+
 -- Objects, parameters and their units, and errors of wrong input.
 CREATE EXTENSION pg_balloon;
 SELECT extversion FROM pg_extension WHERE extname = 'pg_balloon';

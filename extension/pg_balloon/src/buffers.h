@@ -16,6 +16,17 @@
  */
 #define BALLOON_CHUNK (2 * 1024 * 1024 / BLCKSZ)
 
+/*
+ * Buffers of each chunk that always stay outside the balloon.
+ *
+ * A process whose clock sweep meets NBuffers pinned buffers in a row reports
+ * "no unpinned buffers available". Processes share the clock hand. So one that
+ * is often preempted can miss the buffers in use, if these are contiguous,
+ * round by round, because others pass over them meanwhile. With a buffer in
+ * each chunk it cannot.
+ */
+#define BALLOON_STAY 1
+
 /* Flags of a buffer that is in use or has a pending operation. */
 #define BALLOON_BUSY (BUF_REFCOUNT_MASK | BM_DIRTY | BM_IO_IN_PROGRESS | BM_PIN_COUNT_WAITER)
 

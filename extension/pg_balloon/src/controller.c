@@ -51,16 +51,14 @@
 #define MOST_MISS_COST 2e-2
 /* Misses per second from which on waits are attributed to misses. */
 #define MISSES 20.0
-/* Refaults per second that show a shortage if no memory is unclaimed. */
-#define REFAULTS 300.0
+/* Bytes refaulted per second that show a shortage if no memory is unclaimed. */
+#define REFAULTED (300.0 * 4096)
 /* Time constant of refaults, so that a burst within one tick does not count. */
 #define REFAULT_SMOOTHING 0.5
 /* Bytes swapped out per second that show a shortage. */
 #define SWAPPING (4.0 * 1024 * 1024)
 /* Share of the refaulted and swapped volume to inflate while the high watermark is kept. */
 #define SWAP_DEBT_SHARE (1.0 / 8)
-/* Bytes in a refaulted page. */
-#define REFAULT_SIZE 4096
 /* Factor by which the working set may be larger than estimated. */
 #define IDLE_MARGIN 1.1
 /* Share of used pages; with fewer idle ones nothing is inflated. */
@@ -85,12 +83,12 @@
 #define RAMP_START (1.0 / 16)
 /* Time constant of own refaults, because pages return from swap in bursts. */
 #define SWAP_SMOOTHING 0.1
-/* Buffers to inflate for each own page that returned from swap; grows each second. */
-#define SWAPPED_SHARE 0.5
-/* Maximum of that number. */
-#define SWAPPED_SHARE_MOST 4.0
-/* Buffers per second to inflate in addition. */
-#define SWAPPED_LEAST 640.0
+/* Multiple of the own volume that returned from swap to inflate; grows by this each second. */
+#define SWAPPED_SHARE 1.0
+/* Maximum of that multiple. */
+#define SWAPPED_SHARE_MOST 8.0
+/* Bytes per second to inflate in addition. */
+#define SWAPPED_LEAST (5.0 * 1024 * 1024)
 /* Maximum share of the used pages per decision. */
 #define SWAPPED_MOST (1.0 / 8)
 /* Time with less than half of the low watermark before busy servers inflate. */
@@ -117,12 +115,12 @@
 #define FREE_TIME 0.5
 /* Share of the memory above the low watermark to take, because others may take some, too. */
 #define SPARE 0.75
-/* Minimum number of buffers to move for a weak reason. */
-#define TRICKLE 16
+/* Minimum number of bytes to move for a weak reason. */
+#define TRICKLE (128.0 * 1024)
 /* Time for which the swap debt accumulates. */
 #define SWAP_DEBT_SECONDS 1.0
-/* Minimum number of buffers per decision, unless the rate or the rest is smaller. */
-#define LEAST_STEP 256
+/* Minimum number of bytes per decision, unless the rate or the rest is smaller. */
+#define LEAST_STEP (2.0 * 1024 * 1024)
 
 /* Values of one step that several of its parts use. Buffers as a count. */
 typedef struct Step
@@ -154,6 +152,13 @@ greater(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
+/* Return the number of whole buffers in that many bytes. */
+static int64_t
+buffers_in(double bytes, const BalloonInput *input)
+{
+	return (int64_t) (bytes / (double) input->block);
+}
+
 /* Return the buffers per tick at a rate in bytes per second; at most one second's worth. */
 static double
 buffers_per_tick(int64_t rate, const BalloonInput *input)
@@ -168,7 +173,8 @@ max_step(int64_t rate, double lasted, const BalloonInput *input)
 	double		share = RAMP_START * pow(2.0, lasted / RAMP);
 	double		most = buffers_per_tick(rate, input);
 
-	return greater(1, (int64_t) fmax(fmin(LEAST_STEP, most), most * fmin(1.0, share)));
+	return greater(1, (int64_t) fmax(fmin((double) buffers_in(LEAST_STEP, input), most),
+								 most * fmin(1.0, share)));
 }
 
 /* Store action, reason and size of a decision. */
@@ -236,7 +242,7 @@ balloon_safety(const BalloonInput *input, BalloonDecision *decision)
 					 input->ballooned - max_balloon(input));
 	else if (input->pinned > PINNED && input->ballooned > 0)
 		set_decision(decision, BALLOON_DEFLATE, BALLOON_REASON_PINNED,
-					 smaller(input->ballooned, greater(live, LEAST_STEP)));
+					 smaller(input->ballooned, greater(live, buffers_in(LEAST_STEP, input))));
 	return decision->action != BALLOON_HOLD;
 }
 
@@ -245,6 +251,13 @@ static void
 smooth(double *value, double reading, double dt, double time_constant)
 {
 	*value += (1.0 - exp(-dt / time_constant)) * (reading - *value);
+}
+
+/* Return the bytes per second of a rate of refaults; 0 if it is unknown. */
+static double
+bytes_refaulted(double refaults, const BalloonInput *input)
+{
+	return refaults > 0 ? refaults * (double) input->page : 0;
 }
 
 /* Update the state with the input, and derive the step's values. */
@@ -279,10 +292,12 @@ update_state(Step *step, BalloonControllerState *state)
 	 * While memory is unclaimed, refaults show no shortage here: they happen in
 	 * cgroups whose own limits are short.
 	 */
-	smooth(&state->refaults, full ? input->refaults : 0, dt, REFAULT_SMOOTHING);
-	smooth(&state->own_refaults, input->own_refaults, dt, SWAP_SMOOTHING);
+	smooth(&state->refaulted, full ? bytes_refaulted(input->refaults, input) : 0, dt,
+		   REFAULT_SMOOTHING);
+	smooth(&state->own_refaulted, bytes_refaulted(input->own_refaults, input), dt,
+		   SWAP_SMOOTHING);
 	step->is_short = input->available < high_watermark ||
-		state->refaults > REFAULTS || step->swapping > SWAPPING;
+		state->refaulted > REFAULTED || step->swapping > SWAPPING;
 	state->shortage_s = step->is_short ? state->shortage_s + dt : 0;
 }
 
@@ -316,18 +331,19 @@ inflate_idle(const Step *step, BalloonControllerState *state, BalloonDecision *d
 	if (input->available < high_watermark)
 	{
 		state->swap_debt = 0;
-		want = smaller(want, (high_watermark - input->available) / input->block + LEAST_STEP);
+		want = smaller(want, (high_watermark - input->available) / input->block +
+					   buffers_in(LEAST_STEP, input));
 	}
 	else
 	{
-		double		bytes = state->refaults * REFAULT_SIZE + step->swapping;
+		double		bytes = state->refaulted + step->swapping;
 		double		rate = bytes * SWAP_DEBT_SHARE / (double) input->block;
 
 		state->swap_debt = fmin(state->swap_debt + rate * input->dt, rate * SWAP_DEBT_SECONDS);
 		want = smaller(want, (int64_t) state->swap_debt);
 	}
 	want = smaller(smaller(want, step->idle), step->room);
-	if (input->available >= high_watermark && want < TRICKLE)
+	if (input->available >= high_watermark && want < buffers_in(TRICKLE, input))
 		set_decision(decision, BALLOON_HOLD, BALLOON_REASON_STEADY, 0);
 	else if (want > 0)
 	{
@@ -358,13 +374,13 @@ inflate_swapped(const Step *step, BalloonControllerState *state, BalloonDecision
 	int64_t		want;
 
 	if (!step->is_short || input->available >= step->limits->low_watermark ||
-		state->own_refaults <= REFAULTS || step->room <= 0)
+		state->own_refaulted <= REFAULTED || step->room <= 0)
 		return false;
 
 	share = SWAPPED_SHARE * (1.0 + state->shortage_s);
 	if (share > SWAPPED_SHARE_MOST)
 		share = SWAPPED_SHARE_MOST;
-	came_back = (int64_t) ((state->own_refaults * share + SWAPPED_LEAST) * input->dt);
+	came_back = buffers_in((state->own_refaulted * share + SWAPPED_LEAST) * input->dt, input);
 	want = smaller(smaller(came_back, (int64_t) (SWAPPED_MOST * (double) step->used)), step->room);
 	if (want <= 0)
 		return false;
@@ -394,7 +410,7 @@ inflate_exhausted(const Step *step, BalloonControllerState *state, BalloonDecisi
 	{
 		state->exhausted_s += input->dt;
 		state->exhausted_weighted_s +=
-			state->refaults <= REFAULTS || state->exhausted_s > EXHAUSTED_LONG
+			state->refaulted <= REFAULTED || state->exhausted_s > EXHAUSTED_LONG
 			? input->dt : input->dt * EXHAUSTED_PATIENCE;
 	}
 	if (state->exhausted_weighted_s <= EXHAUSTED)
@@ -426,7 +442,7 @@ deflate_missed(const Step *step, BalloonDecision *decision)
 	int64_t		spare = (input->reachable - step->limits->high_watermark) / 2 / input->block;
 	int64_t		missed = smaller((int64_t) (input->misses * FREE_TIME) + 1, input->ballooned);
 
-	if (missed < TRICKLE)
+	if (missed < buffers_in(TRICKLE, input))
 		set_decision(decision, BALLOON_HOLD, BALLOON_REASON_STEADY, 0);
 	else if (step->is_short || spare < missed)
 		set_decision(decision, BALLOON_HOLD, BALLOON_REASON_NO_MEMORY, 0);
@@ -454,7 +470,7 @@ deflate_needed(const Step *step, BalloonControllerState *state, BalloonDecision 
 	state->inflated_idle = false;
 	if (state->hold_s > 0)
 		set_decision(decision, BALLOON_HOLD, BALLOON_REASON_ON_HOLD, 0);
-	else if (spare < smaller(LEAST_STEP, input->ballooned))
+	else if (spare < smaller(buffers_in(LEAST_STEP, input), input->ballooned))
 		set_decision(decision, BALLOON_HOLD, BALLOON_REASON_NO_MEMORY, 0);
 	else
 	{
@@ -489,7 +505,7 @@ write_ahead(const Step *step, const BalloonControllerState *state, BalloonDecisi
 	/* This assumes that all dirty pages are idle. */
 	clean = step->idle - (int64_t) (input->dirty * (double) step->used);
 	enough = smaller(step->idle, limits->high_watermark / input->block);
-	if (enough - clean < TRICKLE)
+	if (enough - clean < buffers_in(TRICKLE, input))
 		return false;
 	rate = greater(1, (int64_t) buffers_per_tick(limits->max_writeback_rate, input));
 	set_decision(decision, BALLOON_WRITEBACK, BALLOON_REASON_WRITEBACK,

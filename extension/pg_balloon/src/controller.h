@@ -25,6 +25,7 @@ typedef struct BalloonInput
 	int64_t		floor;			/* buffers that must stay outside the balloon */
 	int64_t		ceiling;		/* maximum number of buffers in the balloon */
 	int64_t		block;			/* bytes in a buffer */
+	int64_t		page;			/* bytes in a page of the operating system */
 
 	double		hot;			/* share of used buffers accessed within idle_after, 0..1 */
 	double		pinned;			/* share of buffers outside the balloon that are pinned */
@@ -38,8 +39,10 @@ typedef struct BalloonInput
 	int64_t		available;		/* memory available below the limit without swapping */
 	int64_t		reachable;		/* memory that this server can get, by all its limits */
 	int64_t		unclaimed;		/* part of reachable that is free, not even page cache */
-	double		refaults;		/* pages evicted and read again, by all below the limit */
-	double		own_refaults;	/* anonymous and shared pages of this server's own cgroup */
+	/* pages evicted and read again, by all below the limit; < 0: unknown */
+	double		refaults;
+	/* anonymous and shared ones of this server's own cgroup; < 0: unknown */
+	double		own_refaults;
 	double		swapping;		/* bytes swapped out, by all below the limit */
 	double		stall;			/* share of time with a task waiting for memory or I/O;
 								 * < 0: unknown */
@@ -67,8 +70,8 @@ typedef struct BalloonControllerState
 	double		exhausted_weighted_s;	/* exhausted_s, slower while others swap in */
 	double		exhausted_s;	/* time with nearly no memory available */
 	double		idle_s;			/* time without need */
-	double		refaults;		/* per second, smoothed; 0 while memory is unclaimed */
-	double		own_refaults;	/* per second, smoothed */
+	double		refaulted;		/* bytes per second, smoothed; 0 while memory is unclaimed */
+	double		own_refaulted;	/* bytes per second, smoothed */
 	double		swap_debt;		/* buffers owed for refaults and swapping while the high
 								 * watermark is kept */
 	double		since_inflated_s;	/* since idle pages were moved into the balloon */

@@ -151,8 +151,8 @@ by_heat(const void *a, const void *b)
 }
 
 /*
- * Sort all chunks with buffers outside the balloon, coldest first. Returns how
- * many.
+ * Sort all chunks with buffers that may move into the balloon, coldest first.
+ * Returns how many.
  *
  * Whole chunks are preferred to scattered buffers, because one system call
  * releases adjacent buffers, and before 16 a lone buffer frees only half of
@@ -188,7 +188,7 @@ rank_chunks(ChunkRank *ranks)
 				heat += HEAT_PAGE + HEAT_USE * BUF_STATE_GET_USAGECOUNT(state) +
 					((state & BM_DIRTY) ? HEAT_DIRTY : 0);
 		}
-		if (outside > 0)
+		if (outside > BALLOON_STAY)
 		{
 			ranks[n].chunk = chunk;
 			ranks[n].heat = (heat + outside / 2) / outside;
@@ -229,6 +229,7 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *
 	int			taken = 0;
 	int			unused = 0;
 	int			busy = 0;
+	int			outside = 0;
 	int64		room;
 	int			first;
 	int			end;
@@ -257,6 +258,9 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *
 	room = Min(NBuffers - balloon_floor(), balloon_ceiling()) - balloon->nballooned;
 	if (room < want)
 		balloon->counters.limit_hits++;
+	for (int id = first; id < end; id++)
+		outside += balloon_has(id) ? 0 : 1;
+	room = Min(room, outside - BALLOON_STAY);
 	for (int id = first; id < end && taken < room && taken - (memory ? unused : 0) < want; id++)
 	{
 		uint32		state = pg_atomic_read_u32(&GetBufferDescriptor(id)->state);

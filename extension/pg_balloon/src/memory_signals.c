@@ -13,10 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cgroup_path.h"
+#include "kernel_text.h"
 
-#define NO_LIMIT INT64_MAX
-#define V1_NO_LIMIT ((int64_t) 1 << 60)	/* version 1 shows a number near 2^63 for "none" */
 #define TEXT 16384
 /*
  * Bytes. The kernel returns these files in pieces of whole lines, each about a page long, so a
@@ -25,57 +23,26 @@
 #define LAST_PIECE 2048
 
 /*
- * Return the number after a key that begins a line ("key 123" or "key: 123"),
- * or -1 without such a line.
+ * Open a file below the root. Returns -1 if it cannot be opened.
+ *
+ * A missing file is normal: the kernel or the cgroup does not have it. Any
+ * other failure is stored in the reader, because what was not read must not
+ * look like no limit. Only a lack of resources counts for an optional file.
  */
-int64_t
-memory_signals_field(const char *text, const char *key)
-{
-	size_t		length = strlen(key);
-
-	for (const char *line = text; line != NULL && *line; line = strchr(line, '\n'))
-	{
-		if (*line == '\n')
-			line++;
-		if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == ':'))
-			return strtoll(line + length + 1, NULL, 10);
-		if (*line == '\0')
-			break;
-	}
-	return -1;
-}
-
-/* Return a limit in bytes from a number or "max"; INT64_MAX if there is none. */
-int64_t
-memory_signals_limit(const char *text)
-{
-	int64_t		value;
-
-	if (strncmp(text, "max", 3) == 0)
-		return NO_LIMIT;
-	value = strtoll(text, NULL, 10);
-	return value >= V1_NO_LIMIT ? NO_LIMIT : value;
-}
-
-/* Return the microseconds of "some" in the text of a pressure file, or -1. */
-int64_t
-memory_signals_some_total(const char *text)
-{
-	const char *some = strncmp(text, "some ", 5) == 0 ? text : strstr(text, "\nsome ");
-	const char *total = some ? strstr(some, "total=") : NULL;
-
-	return total ? strtoll(total + 6, NULL, 10) : -1;
-}
-
-/* Open a file below the root. Returns -1 if it cannot be opened. */
 static int
-open_in(const char *root, const char *directory, const char *name)
+open_in(MemorySignalReader *reader, const char *root, const char *directory, const char *name,
+		bool optional)
 {
 	char		path[CGROUP_PATH_SIZE];
+	int			fd = -1;
 
-	if (snprintf(path, sizeof(path), "%s%s/%s", root, directory, name) >= (int) sizeof(path))
-		return -1;
-	return open(path, O_RDONLY | O_CLOEXEC);
+	errno = ENAMETOOLONG;
+	if (snprintf(path, sizeof(path), "%s%s/%s", root, directory, name) < (int) sizeof(path))
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 && errno != ENOENT && errno != ENOTDIR &&
+		(!optional || errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+		reader->error = errno;
+	return fd;
 }
 
 /*
@@ -117,9 +84,9 @@ read_fd(int fd, char *text, int size)
 
 /* Read a file below the root. Returns false if it cannot be read. */
 static bool
-read_once(const char *root, const char *name, char *text, int size)
+read_once(MemorySignalReader *reader, const char *root, const char *name, char *text, int size)
 {
-	int			fd = open_in(root, "", name);
+	int			fd = open_in(reader, root, "", name, false);
 	bool		fine = read_pieces(fd, text, size, 1);	/* a line of mountinfo can be long */
 
 	if (fd >= 0)
@@ -144,7 +111,8 @@ close_level(MemoryLevel *level)
 
 /* Open the files of a cgroup. Returns false if it has no memory controller. */
 static bool
-open_group(MemoryLevel *level, const char *root, const char *directory, int source)
+open_group(MemorySignalReader *reader, MemoryLevel *level, const char *root,
+		   const char *directory, int source)
 {
 	bool		version2 = source == MEMORY_SOURCE_CGROUP2;
 	size_t		length = strlen(directory);
@@ -153,12 +121,15 @@ open_group(MemoryLevel *level, const char *root, const char *directory, int sour
 	memset(level, 0, sizeof(*level));
 	level->source = source;
 	strcpy(level->path, directory + (length > most ? length - most : 0));
-	level->fd_limit = open_in(root, directory, version2 ? "memory.max" : "memory.limit_in_bytes");
-	level->fd_high = version2 ? open_in(root, directory, "memory.high") : -1;
-	level->fd_usage = open_in(root, directory,
-							  version2 ? "memory.current" : "memory.usage_in_bytes");
-	level->fd_stat = open_in(root, directory, "memory.stat");
-	level->fd_swap = version2 ? open_in(root, directory, "memory.swap.current") : -1;
+	level->fd_limit = open_in(reader, root, directory,
+							  version2 ? "memory.max" : "memory.limit_in_bytes", false);
+	level->fd_high = version2
+		? open_in(reader, root, directory, "memory.high", false) : -1;
+	level->fd_usage = open_in(reader, root, directory,
+							  version2 ? "memory.current" : "memory.usage_in_bytes", false);
+	level->fd_stat = open_in(reader, root, directory, "memory.stat", false);
+	level->fd_swap = version2
+		? open_in(reader, root, directory, "memory.swap.current", false) : -1;
 	if (level->fd_limit >= 0 && level->fd_usage >= 0 && level->fd_stat >= 0)
 		return true;
 	close_level(level);
@@ -185,8 +156,8 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 	size_t		mount_length;
 	size_t		mount_root_length;
 
-	if (!read_once(root, "/proc/self/cgroup", cgroup, sizeof(cgroup)) ||
-		!read_once(root, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) ||
+	if (!read_once(reader, root, "/proc/self/cgroup", cgroup, sizeof(cgroup)) ||
+		!read_once(reader, root, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) ||
 		!cgroup_path_of_process(cgroup, version, group, sizeof(group)) ||
 		!cgroup_mount(mountinfo, version, mount, mount_root, sizeof(mount)))
 		return 0;
@@ -203,7 +174,7 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 		char	   *slash;
 
 		if (reader->nlevels < MEMORY_SIGNALS_LEVELS - 1 &&
-			open_group(&reader->levels[reader->nlevels], root, directory, source) &&
+			open_group(reader, &reader->levels[reader->nlevels], root, directory, source) &&
 			reader->nlevels++ == 0)
 			strcpy(own, directory);
 		slash = strrchr(directory, '/');
@@ -220,8 +191,8 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 	 */
 	if (reader->nlevels > 0 && version == 2)
 	{
-		reader->fd_memory_pressure = open_in(root, own, "memory.pressure");
-		reader->fd_io_pressure = open_in(root, own, "io.pressure");
+		reader->fd_memory_pressure = open_in(reader, root, own, "memory.pressure", true);
+		reader->fd_io_pressure = open_in(reader, root, own, "io.pressure", true);
 	}
 	else if (reader->nlevels > 0 &&
 			 cgroup_path_of_process(cgroup, 2, group, sizeof(group)) && strcmp(group, "/") != 0 &&
@@ -229,15 +200,16 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 			 strcmp(mount_root, "/") == 0)
 	{
 		snprintf(directory, sizeof(directory), "%s%s", mount, group);
-		reader->fd_memory_pressure = open_in(root, directory, "memory.pressure");
-		reader->fd_io_pressure = open_in(root, directory, "io.pressure");
+		reader->fd_memory_pressure = open_in(reader, root, directory, "memory.pressure", true);
+		reader->fd_io_pressure = open_in(reader, root, directory, "io.pressure", true);
 	}
 	return reader->nlevels;
 }
 
 /*
  * Open the memory signals. Returns false, with no file open, if the requested
- * source or /proc/meminfo is missing.
+ * source or /proc/meminfo is missing, or if a file could not be opened for
+ * another reason (reader->error).
  */
 bool
 memory_signals_open(MemorySignalReader *reader, const char *root, int source)
@@ -260,14 +232,15 @@ memory_signals_open(MemorySignalReader *reader, const char *root, int source)
 	system->source = MEMORY_SOURCE_SYSTEM;
 	strcpy(system->path, "system");
 	system->fd_limit = system->fd_high = system->fd_usage = system->fd_swap = -1;
-	system->fd_stat = open_in(root, "/proc", "meminfo");
-	reader->fd_vmstat = open_in(root, "/proc", "vmstat");
-	reader->fd_any_pressure = open_in(root, "/proc/pressure", "memory");
+	system->fd_stat = open_in(reader, root, "/proc", "meminfo", false);
+	reader->fd_vmstat = open_in(reader, root, "/proc", "vmstat", true);
+	reader->fd_any_pressure = open_in(reader, root, "/proc/pressure", "memory", true);
 	if (reader->fd_memory_pressure < 0)
-		reader->fd_memory_pressure = open_in(root, "/proc/pressure", "memory");
+		reader->fd_memory_pressure = open_in(reader, root, "/proc/pressure", "memory", true);
 	if (reader->fd_io_pressure < 0)
-		reader->fd_io_pressure = open_in(root, "/proc/pressure", "io");
-	if (system->fd_stat < 0 || (source != MEMORY_SOURCE_AUTO && source != reader->source))
+		reader->fd_io_pressure = open_in(reader, root, "/proc/pressure", "io", true);
+	if (system->fd_stat < 0 || reader->error != 0 ||
+		(source != MEMORY_SOURCE_AUTO && source != reader->source))
 	{
 		memory_signals_close(reader);
 		return false;
@@ -300,20 +273,13 @@ or_zero(int64_t value)
 	return value < 0 ? 0 : value;
 }
 
-/* Return the number after a key that begins a line, or 0 without such a line. */
-static int64_t
-field_or_zero(const char *text, const char *key)
-{
-	return or_zero(memory_signals_field(text, key));
-}
-
 /* Return the microseconds of "some" in an open pressure file, or -1. */
 static int64_t
 read_pressure(int fd)
 {
 	static char text[TEXT];
 
-	return read_fd(fd, text, sizeof(text)) ? memory_signals_some_total(text) : -1;
+	return read_fd(fd, text, sizeof(text)) ? kernel_some_total(text) : -1;
 }
 
 /* Read limit, usage and swap of a cgroup: files of one number each. */
@@ -325,9 +291,9 @@ read_numbers(const MemoryLevel *level, LevelMemory *out)
 
 	if (!read_fd(level->fd_limit, text, sizeof(text)))
 		return false;
-	out->limit = memory_signals_limit(text);
+	out->limit = kernel_limit(text);
 	if (read_fd(level->fd_high, text, sizeof(text)) &&
-		(high = memory_signals_limit(text)) < out->limit)
+		(high = kernel_limit(text)) < out->limit)
 		out->limit = high;
 	if (!read_fd(level->fd_usage, text, sizeof(text)))
 		return false;
@@ -347,14 +313,11 @@ read_stat(const MemoryLevel *level, LevelMemory *out)
 
 	if (!read_fd(level->fd_stat, text, sizeof(text)))
 		return false;
-	out->inactive = field_or_zero(text, version2 ? "inactive_file" : "total_inactive_file");
-	out->active = field_or_zero(text, version2 ? "active_file" : "total_active_file");
-	out->anonymous_refaults =
-		field_or_zero(text, version2 ? "workingset_refault_anon" : "total_workingset_refault_anon");
-	out->refaults = out->anonymous_refaults +
-		field_or_zero(text, version2 ? "workingset_refault_file" : "total_workingset_refault_file");
+	out->inactive = kernel_field_or_zero(text, version2 ? "inactive_file" : "total_inactive_file");
+	out->active = kernel_field_or_zero(text, version2 ? "active_file" : "total_active_file");
+	kernel_refaults(text, version2 ? "" : "total_", &out->refaults, &out->anonymous_refaults);
 	if (!version2)
-		out->swapped = field_or_zero(text, "total_swap");
+		out->swapped = kernel_field_or_zero(text, "total_swap");
 	return true;
 }
 
@@ -367,11 +330,11 @@ read_system(const MemoryLevel *level, LevelMemory *out)
 
 	if (!read_fd(level->fd_stat, text, sizeof(text)))
 		return false;
-	out->limit = memory_signals_field(text, "MemTotal") * 1024;
-	available = memory_signals_field(text, "MemAvailable");
+	out->limit = kernel_field(text, "MemTotal") * 1024;
+	available = kernel_field(text, "MemAvailable");
 	if (out->limit <= 0 || available < 0)
 		return false;
-	out->active = field_or_zero(text, "Active(file)") * 1024;
+	out->active = kernel_field_or_zero(text, "Active(file)") * 1024;
 	out->inactive = 0;
 	/*
 	 * MemAvailable includes active page cache that the kernel can drop. The
@@ -380,8 +343,9 @@ read_system(const MemoryLevel *level, LevelMemory *out)
 	if (out->active > available * 1024)
 		out->active = available * 1024;
 	out->usage = out->limit - available * 1024 + out->active;
-	out->unclaimed = field_or_zero(text, "MemFree") * 1024;
-	out->swapped = (field_or_zero(text, "SwapTotal") - field_or_zero(text, "SwapFree")) * 1024;
+	out->unclaimed = kernel_field_or_zero(text, "MemFree") * 1024;
+	out->swapped = (kernel_field_or_zero(text, "SwapTotal") -
+					kernel_field_or_zero(text, "SwapFree")) * 1024;
 	return true;
 }
 
@@ -391,12 +355,9 @@ read_vmstat(const MemorySignalReader *reader, LevelMemory *out)
 {
 	static char text[TEXT];
 
-	out->refaults = out->anonymous_refaults = 0;
+	out->refaults = out->anonymous_refaults = -1;
 	if (read_fd(reader->fd_vmstat, text, sizeof(text)))
-	{
-		out->anonymous_refaults = field_or_zero(text, "workingset_refault_anon");
-		out->refaults = out->anonymous_refaults + field_or_zero(text, "workingset_refault_file");
-	}
+		kernel_refaults(text, "", &out->refaults, &out->anonymous_refaults);
 }
 
 /* Return the bytes that all processes below the limit could still get. */
@@ -555,6 +516,13 @@ increase(int64_t before, int64_t now)
 	return now > before ? (double) (now - before) : 0;
 }
 
+/* Return the rate of a count, -1 if it was or is unknown (negative). */
+static double
+rate_of(int64_t before, int64_t now, double seconds)
+{
+	return before < 0 || now < 0 ? -1 : increase(before, now) / seconds;
+}
+
 /*
  * Compute rates from two sets of signals of the same level, that many seconds
  * apart. Without an earlier one (NULL) all rates are unknown.
@@ -568,12 +536,12 @@ memory_signals_compare(const MemorySignals *before, const MemorySignals *now, do
 {
 	double		share;
 
-	rates->refaults = rates->own_refaults = rates->swapping = 0;
-	rates->stall = -1;
+	rates->refaults = rates->own_refaults = rates->stall = -1;
+	rates->swapping = 0;
 	if (before == NULL || before->tight != now->tight)
 		return;					/* counts of different levels are not comparable */
-	rates->refaults = increase(before->refaults, now->refaults) / seconds;
-	rates->own_refaults = increase(before->own_refaults, now->own_refaults) / seconds;
+	rates->refaults = rate_of(before->refaults, now->refaults, seconds);
+	rates->own_refaults = rate_of(before->own_refaults, now->own_refaults, seconds);
 	rates->swapping = increase(before->swapped, now->swapped) /
 		(since_light < seconds ? since_light : seconds);
 	if (before->stalled < 0 || now->stalled < 0)
@@ -596,4 +564,21 @@ memory_source_name(int source)
 			return "system";
 	}
 	return "auto";
+}
+
+/* Return the number of open files. */
+int
+memory_signals_files(const MemorySignalReader *reader)
+{
+	int			files = (reader->fd_vmstat >= 0) + (reader->fd_memory_pressure >= 0) +
+		(reader->fd_io_pressure >= 0) + (reader->fd_any_pressure >= 0);
+
+	for (int i = 0; i < reader->nlevels; i++)
+	{
+		const MemoryLevel *level = &reader->levels[i];
+
+		files += (level->fd_limit >= 0) + (level->fd_high >= 0) + (level->fd_usage >= 0) +
+			(level->fd_stat >= 0) + (level->fd_swap >= 0);
+	}
+	return files;
 }

@@ -27,6 +27,8 @@
 
 #define MEMORY_SIGNALS_LEVELS 12
 #define MEMORY_SIGNALS_PATH 200
+/* Maximum number of open files. */
+#define MEMORY_SIGNALS_FILES (5 * MEMORY_SIGNALS_LEVELS + 4)
 
 typedef enum MemorySource
 {
@@ -44,7 +46,8 @@ typedef struct LevelMemory
 	int64_t		usage;
 	int64_t		inactive;		/* page cache, not used recently */
 	int64_t		active;			/* page cache, used recently */
-	int64_t		refaults;		/* of the system: known only while it is the tightest */
+	/* -1: not counted by the kernel; of the system: read only while it is the tightest */
+	int64_t		refaults;
 	int64_t		anonymous_refaults;
 	int64_t		swapped;
 	int64_t		unclaimed;		/* free, not even page cache; INT64_MAX without a limit */
@@ -76,6 +79,7 @@ typedef struct MemorySignalReader
 	int64_t		stalled;		/* own cgroup's pressure at the last full read */
 	/* system-wide pressure at the last full read; -1: unknown, or not read */
 	int64_t		any_stalled;
+	int			error;			/* errno if a file could not be opened; 0: none */
 } MemorySignalReader;
 
 /* Values of all levels combined. Counts are cumulative. Memory in bytes. */
@@ -89,8 +93,9 @@ typedef struct MemorySignals
 	int64_t		reachable;
 	/* available to this server, by all levels, before the kernel evicts anything */
 	int64_t		unclaimed;
-	int64_t		refaults;		/* count: pages evicted and read again */
-	int64_t		own_refaults;	/* count, own cgroup: refaults of anonymous and shared memory */
+	int64_t		refaults;		/* count: pages evicted and read again; -1: unknown */
+	/* count, own cgroup: refaults of anonymous and shared memory; -1: unknown */
+	int64_t		own_refaults;
 	int64_t		swapped;		/* bytes in swap */
 	/* count, own cgroup: microseconds with a task waiting for memory or I/O; -1: unknown */
 	int64_t		stalled;
@@ -99,8 +104,8 @@ typedef struct MemorySignals
 /* Rates between two sets of signals. Per second, memory in bytes. */
 typedef struct MemorySignalRates
 {
-	double		refaults;
-	double		own_refaults;
+	double		refaults;		/* pages; -1: unknown */
+	double		own_refaults;	/* pages; -1: unknown */
 	double		swapping;
 	double		stall;			/* share of the time with a task waiting; -1: unknown */
 } MemorySignalRates;
@@ -112,11 +117,7 @@ extern bool memory_signals_light_read(MemorySignalReader *reader, MemorySignals 
 extern void memory_signals_compare(const MemorySignals *before, const MemorySignals *now,
 								   double seconds, double since_light, MemorySignalRates *rates);
 extern void memory_signals_close(MemorySignalReader *reader);
+extern int	memory_signals_files(const MemorySignalReader *reader);
 extern const char *memory_source_name(int source);
-
-/* Parsers. */
-extern int64_t memory_signals_field(const char *text, const char *key);
-extern int64_t memory_signals_limit(const char *text);
-extern int64_t memory_signals_some_total(const char *text);
 
 #endif							/* PG_BALLOON_MEMORY_SIGNALS_H */

@@ -5,15 +5,6 @@
  * A tick needs no transaction. It reads files that are open already, shared
  * memory, and the server's statistics.
  *
- * Use of the pool is estimated from random buffers. Drawing a sample lowers
- * the usage count of each of its buffers to one. If the count is higher when
- * the sample is read, the page was accessed meanwhile. (With zero, the clock
- * sweep would evict sampled pages before others.) A sample is at most 1/64 of
- * the pool and 1/16 of the buffers outside the balloon, so that the sweep is
- * hardly affected. The accessed share gives a rate per page and second, and
- * the share of pages accessed within pg_balloon.idle_after, if accesses are
- * independent.
- *
  * Nearly all of a full tick's cost is the sample and the long files of the
  * memory signals. Both are left out for up to a second (a light tick) if the
  * balloon is empty or kept at pg_balloon.target, the controller has nothing to
@@ -29,11 +20,10 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgwriter.h"
-#include "storage/bufmgr.h"
+#include "storage/fd.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "utils/wait_event.h"
@@ -42,36 +32,9 @@
 #include "guc.h"
 #include "pool_limits.h"
 #include "observe.h"
+#include "pool_sample.h"
 #include "rates.h"
 #include "shared_state.h"
-
-#define MOST_SAMPLES 2048
-#define FEW_SAMPLES 512
-#define FEWEST_SAMPLES 64
-#define SHARE_OF_POOL 64
-#define SHARE_OF_REST 16		/* of the buffers outside the balloon */
-#define MOST_TRIES 8
-
-typedef struct BalloonPoolState
-{
-	int64		unused;			/* buffers outside the balloon without a page */
-	int64		dirty;
-	int64		pinned;
-	double		filled;			/* pages read into the pool per second */
-} BalloonPoolState;
-
-typedef struct Sample
-{
-	int			id;
-	uint32		base;			/* usage count after drawing */
-	bool		page;			/* it held a page */
-	bool		ours;			/* it was in the balloon */
-	BufferTag	tag;
-} Sample;
-
-static Sample samples[MOST_SAMPLES];
-static int	nsamples = 0;
-static double access_rate = -1;	/* accesses per page and second; < 0: unknown */
 
 /*
  * Count the sessions that wait for a page of a table or index to be read,
@@ -100,137 +63,6 @@ count_waiting_sessions(void)
 	return waiting;
 }
 
-/* Draw a new sample, a small one if "few". */
-static void
-draw_sample(bool few)
-{
-	nsamples = Min(NBuffers / SHARE_OF_POOL, (NBuffers - balloon->nballooned) / SHARE_OF_REST);
-	nsamples = Min(few ? FEW_SAMPLES : MOST_SAMPLES, Max(FEWEST_SAMPLES, nsamples));
-	for (int i = 0; i < nsamples; i++)
-	{
-		Sample	   *sample = &samples[i];
-		BufferDesc *buffer;
-		uint32		state;
-
-		/*
-		 * With most of the pool in the balloon, few samples would be outside.
-		 * Try several times.
-		 */
-		for (int tries = 0; tries < MOST_TRIES; tries++)
-		{
-			sample->id = (int) pg_prng_uint64_range(&pg_global_prng_state, 0, NBuffers - 1);
-			if (!balloon_has(sample->id))
-				break;
-		}
-		sample->page = false;
-		sample->ours = balloon_has(sample->id);
-		if (sample->ours)
-			continue;
-		buffer = GetBufferDescriptor(sample->id);
-		state = LockBufHdr(buffer);
-		if ((state & BM_VALID) && (state & BM_TAG_VALID))
-		{
-			sample->page = true;
-			sample->tag = buffer->tag;
-			sample->base = Min(1, BUF_STATE_GET_USAGECOUNT(state));
-			state = (state & ~BUF_USAGECOUNT_MASK) | (sample->base << BUF_USAGECOUNT_SHIFT);
-		}
-		UnlockBufHdr(buffer, state);
-	}
-}
-
-/*
- * Return the pinned buffers, extrapolated from the sample to all outside the
- * balloon.
- */
-static int64
-count_pinned(void)
-{
-	int			outside = 0;
-	int			pinned = 0;
-
-	for (int i = 0; i < nsamples; i++)
-	{
-		uint32		state;
-
-		if (balloon_has(samples[i].id))
-			continue;
-		outside++;
-		state = pg_atomic_read_u32(&GetBufferDescriptor(samples[i].id)->state);
-		if (BUF_STATE_GET_REFCOUNT(state) != 0)
-			pinned++;
-	}
-	return outside > 0 ? (int64) (NBuffers - balloon->nballooned) * pinned / outside : 0;
-}
-
-/*
- * Read the sample, that many seconds after it was drawn.
- *
- * If "recent" is not 0, all accesses may have happened within the last
- * "recent" seconds (see access_rate_update). Sets the share of used pages that
- * are accessed within the horizon (seconds; 1 if unknown), and the state of
- * the pool, extrapolated from the sample to all buffers outside the balloon.
- */
-static void
-read_sample(double seconds, double recent, double horizon, double *hot, BalloonPoolState *state)
-{
-	int			outside = 0;
-	int			filled = 0;
-	int			pages = 0;
-	int			touched = 0;
-	int			unused = 0;
-	int			dirty = 0;
-	int64		live = NBuffers - balloon->nballooned;
-
-	for (int i = 0; i < nsamples; i++)
-	{
-		Sample	   *sample = &samples[i];
-		BufferDesc *buffer = GetBufferDescriptor(sample->id);
-		uint32		now;
-
-		if (balloon_has(sample->id))
-			continue;
-		now = pg_atomic_read_u32(&buffer->state);
-		outside++;
-		if (!(now & BM_TAG_VALID))
-			unused++;
-		if (now & BM_DIRTY)
-			dirty++;
-		if (!sample->page)
-		{
-			if (!sample->ours && (now & BM_TAG_VALID))
-				filled++;
-			continue;
-		}
-		pages++;
-
-		/*
-		 * A replaced page counts as accessed, because another page needed its
-		 * buffer. The tag is read without the lock, because it is a sample.
-		 */
-		if ((now & BM_TAG_VALID) && !balloon_tags_equal(&buffer->tag, &sample->tag))
-		{
-			filled++;
-			touched++;
-		}
-		else if (BUF_STATE_GET_REFCOUNT(now) != 0 || BUF_STATE_GET_USAGECOUNT(now) > sample->base)
-			touched++;
-	}
-
-	*hot = access_rate_update(&access_rate,
-							  (pages > 0 && seconds > 0) ? (double) touched / pages : -1,
-							  seconds, recent, horizon);
-	state->filled = (outside > 0 && seconds > 0) ? (double) live * filled / outside / seconds : 0;
-	if (outside > 0)
-	{
-		state->unused = live * unused / outside;
-		state->dirty = live * dirty / outside;
-	}
-	else
-		state->unused = state->dirty = 0;
-	state->pinned = count_pinned();
-}
-
 /* Seconds between samples. Within less, too few pages are accessed for a rate. */
 #define SAMPLE_EVERY 0.1
 #define LIGHT_FOR 1.0			/* Seconds of light ticks between two full ones. */
@@ -244,10 +76,10 @@ read_sample(double seconds, double recent, double horizon, double *hot, BalloonP
 /* Light ticks require this multiple of the high watermark to be available. */
 #define PLENTIFUL 2.0
 /*
- * Light ticks require fewer refaults per second, unless that much memory is unclaimed. The
- * controller reacts to three times as many.
+ * Light ticks require fewer bytes refaulted per second, unless that much memory is unclaimed.
+ * The controller reacts to three times as many.
  */
-#define FEW_REFAULTS 100.0
+#define FEW_REFAULTED (100.0 * 4096)
 /* Bytes per second that one CPU can use up at most, by writing to memory. */
 #define MAX_USE_RATE (8.0 * 1024 * 1024 * 1024)
 /* Seconds after which files are reopened, because the server may have moved to another cgroup. */
@@ -263,11 +95,11 @@ read_sample(double seconds, double recent, double horizon, double *hot, BalloonP
 static MemorySignalReader reader;
 static bool reading_signals = false;
 static bool warned_no_signals = false;
+static bool told_not_counted = false;	/* "cannot see whether its pool is being swapped" */
 static MemorySignals last;
 static bool have_last = false;
 static char last_path[MEMORY_SIGNALS_PATH];	/* cgroup with the tightest limit then */
-static double hot = 1.0;
-static BalloonPoolState pool_state;
+static PoolState pool_state = {.hot = 1.0};
 static bool no_shortage = false;	/* the last full tick found no shortage */
 static bool was_light = false;	/* the last tick was light */
 static double since_full = 0;	/* seconds since the last full tick */
@@ -283,13 +115,57 @@ static MissRate miss_rate;
 static double last_misses = 0;
 static uint64 last_hand = 0;
 
+/*
+ * Open the signals. Returns false if they are missing.
+ *
+ * fd.c must know of files that it did not open. They are reserved first, so
+ * that it closes some of its own if the process has too many.
+ */
+static bool
+open_signals(void)
+{
+	int			files = 0;
+
+	for (int i = 0; i < MEMORY_SIGNALS_FILES; i++)
+		ReserveExternalFD();
+	reading_signals = memory_signals_open(&reader, "", balloon_memory_source);
+	if (reading_signals)
+		files = memory_signals_files(&reader);
+	for (int i = files; i < MEMORY_SIGNALS_FILES; i++)
+		ReleaseExternalFD();
+	return reading_signals;
+}
+
 /* Close the signals; the next tick reopens them. Earlier values stay comparable. */
 static void
 close_signals(void)
 {
-	if (reading_signals)
-		memory_signals_close(&reader);
+	if (!reading_signals)
+		return;
+	for (int files = memory_signals_files(&reader); files > 0; files--)
+		ReleaseExternalFD();
+	memory_signals_close(&reader);
 	reading_signals = false;
+}
+
+/* Warn that there are no signals, once until there are. */
+static void
+warn_no_signals(void)
+{
+	if (!warned_no_signals && reader.error != 0)
+	{
+		errno = reader.error;
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("pg_balloon could not open all memory signals: %m"),
+				 errdetail("Nothing is decided without them. The worker tries again in each tick.")));
+	}
+	else if (!warned_no_signals)
+		ereport(WARNING,
+				(errmsg("pg_balloon found no memory signals of source \"%s\"",
+						memory_source_name(balloon_memory_source)),
+				 errhint("Set pg_balloon.memory_source to auto.")));
+	warned_no_signals = true;
 }
 
 /* Start observing after a pause. Values from before the pause do not count. */
@@ -299,7 +175,7 @@ balloon_observe_begin(void)
 	have_last = no_shortage = false;
 	since_sample = 0;
 	memset(&miss_rate, 0, sizeof(miss_rate));
-	draw_sample(false);
+	pool_sample_draw(false);
 }
 
 /* Stop observing, because of a pause or before a change of the source. */
@@ -367,13 +243,10 @@ have_signals(double dt)
 
 		max_use_rate = MAX_USE_RATE * Max(1, cpus);
 		since_open = 0;
-		reading_signals = memory_signals_open(&reader, "", balloon_memory_source);
-		if (!reading_signals && !warned_no_signals)
-			ereport(WARNING,
-					(errmsg("pg_balloon found no memory signals of source \"%s\"",
-							memory_source_name(balloon_memory_source)),
-					 errhint("Set pg_balloon.memory_source to auto.")));
-		warned_no_signals = !reading_signals;
+		if (open_signals())
+			warned_no_signals = false;
+		else
+			warn_no_signals();
 	}
 	return reading_signals;
 }
@@ -416,16 +289,6 @@ update_miss_rate(double dt, uint64 hand, int64 read_back, BalloonInput *input)
 	last_misses = input->misses;
 }
 
-/* Return the total number of buffers that the clock hand has passed. */
-static uint64
-clock_hand(void)
-{
-	uint32		passes;
-	uint64		hand = StrategySyncStart(&passes, NULL);
-
-	return hand + (uint64) passes * NBuffers;
-}
-
 /*
  * Return true if light ticks suffice for the balloon: it is empty, or has a
  * target size.
@@ -448,9 +311,9 @@ observe_pool(double dt, bool shortage_began, uint64 hand, int64 read_back, Ballo
 {
 	if (!was_light && (shortage_began || since_sample >= SAMPLE_EVERY))
 	{
-		read_sample(since_sample, shortage_began ? SAMPLE_EVERY : 0, balloon_idle_after / 1000.0,
-					&hot, &pool_state);
-		draw_sample(no_shortage);
+		pool_sample_read(since_sample, shortage_began ? SAMPLE_EVERY : 0, balloon_idle_after / 1000.0,
+						 &pool_state);
+		pool_sample_draw(no_shortage);
 		sampled_at = hand;
 		read_back_rate = (read_back - last_read_back) / since_sample;
 		last_read_back = read_back;
@@ -458,7 +321,7 @@ observe_pool(double dt, bool shortage_began, uint64 hand, int64 read_back, Ballo
 	}
 	else if (input->ballooned > 0)
 		/* running out of buffers cannot wait for the next sample */
-		pool_state.pinned = count_pinned();
+		pool_state.pinned = pool_sample_pinned();
 
 	/*
 	 * Deflated buffers are in the free list. Once it is empty, all of them are
@@ -472,7 +335,8 @@ observe_pool(double dt, bool shortage_began, uint64 hand, int64 read_back, Ballo
 	input->floor = balloon_floor();
 	input->ceiling = balloon_ceiling();
 	input->block = BLCKSZ;
-	input->hot = hot;
+	input->page = sysconf(_SC_PAGESIZE);
+	input->hot = pool_state.hot;
 	input->pinned = NBuffers > input->ballooned
 		? (double) pool_state.pinned / (NBuffers - input->ballooned) : 0;
 	input->dirty = NBuffers > input->ballooned + input->unused
@@ -519,7 +383,13 @@ compare_signals(double seconds, double since_light, int64 ballooned, const Memor
 	no_shortage = have_last && last.tight == now->tight && light_ticks_suffice(ballooned) &&
 		now->available >= light_tick_reserve(now) &&
 		(now->unclaimed >= light_tick_reserve(now) ||
-		 (rates.refaults <= FEW_REFAULTS && rates.swapping <= 0));
+		 (rates.refaults * sysconf(_SC_PAGESIZE) <= FEW_REFAULTED && rates.swapping <= 0));
+	if (now->own_refaults < 0 && !told_not_counted)
+		ereport(LOG,
+				(errmsg("pg_balloon cannot see whether its pool is being swapped"),
+				 errdetail("The kernel does not count refaults of anonymous memory, as Linux "
+						   "before 5.9.")));
+	told_not_counted = now->own_refaults < 0;
 	last = *now;
 	have_last = true;
 }
@@ -537,7 +407,7 @@ balloon_observe(double dt, bool steady, BalloonInput *input, MemorySignals *now)
 {
 	BalloonLastDecision reported;
 	int64		read_back = pg_atomic_read_u64(&balloon->read_back);
-	uint64		hand = clock_hand();
+	uint64		hand = pool_clock_hand();
 	bool		first = !have_last;
 	bool		had_no_shortage = no_shortage;
 	bool		may_be_light;

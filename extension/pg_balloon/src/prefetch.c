@@ -82,6 +82,7 @@ typedef struct Piece
 /* Used by the main worker. */
 static BackgroundWorkerHandle *running = NULL;
 static TimestampTz ended = 0;
+static bool warned_no_slot = false;	/* since the last worker was started */
 
 /* Used by a prefetch worker. */
 static instr_time born;
@@ -166,7 +167,15 @@ balloon_prefetch_tick(void)
 	worker.bgw_notify_pid = MyProcPid;
 	before = MemoryContextSwitchTo(TopMemoryContext);	/* the handle must outlive the tick */
 	if (!RegisterDynamicBackgroundWorker(&worker, &running))
-		running = NULL;			/* no worker slot is free: try again later */
+	{
+		running = NULL;			/* try again in the next tick */
+		if (!warned_no_slot)
+			ereport(WARNING,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("pg_balloon cannot read evicted pages back: no background worker slot is free"),
+					 errhint("Raise max_worker_processes.")));
+	}
+	warned_no_slot = running == NULL;
 	MemoryContextSwitchTo(before);
 }
 

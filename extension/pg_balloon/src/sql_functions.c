@@ -273,7 +273,7 @@ pg_balloon_status(PG_FUNCTION_ARGS)
 	TEXT(last.observed, last.cgroup_path);
 	INT8(last.observed, last.input.limit);
 	INT8(last.observed, last.input.available);
-	FLOAT8(last.observed, last.input.refaults);
+	FLOAT8(last.observed && last.input.refaults >= 0, last.input.refaults);
 	FLOAT8(last.observed, last.input.swapping);
 	FLOAT8(last.observed && last.input.stall >= 0, last.input.stall);
 	FLOAT8(last.observed, last.input.misses);

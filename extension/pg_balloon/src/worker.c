@@ -53,8 +53,12 @@ static TimestampTz logged_at = 0;
 static void
 flush_log(const BalloonInput *input)
 {
+	char		refaults[32] = "unknown";
+
 	if (pending_buffers == 0)
 		return;
+	if (input != NULL && input->refaults >= 0)
+		snprintf(refaults, sizeof(refaults), "%.0f/s", input->refaults);
 	ereport(balloon_log_level,
 			(errmsg("pg_balloon %s %lld kB: %s",
 					pending.action == BALLOON_INFLATE ? "inflated by" : "deflated by",
@@ -62,10 +66,10 @@ flush_log(const BalloonInput *input)
 					balloon_reason_text(pending.reason)),
 			 input == NULL ? 0 :
 			 errdetail("Balloon now %lld kB, available %lld kB of %lld kB, working set %.0f %%, "
-					   "misses %.0f/s, waiting %.0f, refaults %.0f/s.",
+					   "misses %.0f/s, waiting %.0f, refaults %s.",
 					   (long long) balloon->nballooned * (BLCKSZ / 1024),
 					   (long long) input->available / 1024, (long long) input->limit / 1024,
-					   input->hot * 100, input->misses, input->waiting, input->refaults)));
+					   input->hot * 100, input->misses, input->waiting, refaults)));
 	pending_buffers = 0;
 	logged_at = GetCurrentTimestamp();
 }

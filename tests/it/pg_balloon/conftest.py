@@ -231,11 +231,12 @@ def workshop(account: str | None) -> Iterator[Workshop]:
 
 ASSERTING = pytest.param("asserting", marks=[pytest.mark.long, pytest.mark.timeout(3600)])
 """Who is first must wait until it is built."""
+FURTHER_MAJORS = [pytest.param(major, marks=pytest.mark.long) for major in further.MAJORS]
 
 
-@pytest.fixture(scope="session", params=["system", "embedded", ASSERTING, *FURTHER])
+@pytest.fixture(scope="session", params=["system", "embedded", *FURTHER_MAJORS, ASSERTING, *FURTHER])
 def built(request: pytest.FixtureRequest, workshop: Workshop) -> Any:
-    """The extension in a copy of the newest system installation, of the embedded one, and of one whose assertions are checked."""
+    """The extension in a copy of the newest system installation, of the embedded one, and of those for the long check."""
     return workshop(request.param)
 
 

@@ -419,3 +419,82 @@ def test_new_sessions_raise_the_floor(calm: Any, per_backend: str) -> None:
         floor, remaining = watcher.execute(sizes).fetchone() or (0, 0)
         assert floor == before + 10 * MB if per_backend == "1MB" else floor >= before + 10 * 32 * 8192
         assert remaining >= floor
+
+
+def test_a_merge_of_many_partitions_pins_more_than_the_floor_foresees(calm: Any) -> None:
+    """One buffer per partition and session, ten sessions: the balloon gives way before none is left."""
+    partitions = 250
+    calm.run(
+        "CREATE TABLE parts (k int, id int, p text) PARTITION BY LIST (k)",
+        "ALTER TABLE parts ALTER p SET STORAGE PLAIN",
+        f"""DO $$ BEGIN FOR k IN 1..{partitions} LOOP
+            EXECUTE format('CREATE TABLE parts_%s PARTITION OF parts FOR VALUES IN (%s)', k, k);
+        END LOOP; END $$""",
+        f"INSERT INTO parts SELECT 1 + mod(g, {partitions}), g, repeat('x', 3000) FROM generate_series(1, {partitions * 20}) g",
+        "CREATE INDEX ON parts (id)",
+        "ANALYZE parts",
+    )
+    calm.set(enabled="on", target="1GB", interval="20ms")
+    calm.wait_until(lambda: calm.status("ballooned_bytes") == 56 * MB)
+    with contextlib.ExitStack() as stack:
+        for number in range(10):  # two rows of a partition are in a page, so each session has pages of its own
+            session = stack.enter_context(psycopg.connect(calm.server.conninfo()))
+            session.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET enable_indexonlyscan = off")
+            query = f"SELECT * FROM parts WHERE id >= {number * 2 * partitions} ORDER BY id"
+            plan = session.execute(f"EXPLAIN {query}").fetchall()
+            assert "Merge Append" in plan[0][0], plan[0]
+            session.execute(f"DECLARE c CURSOR FOR {query}")
+            assert session.execute("FETCH 3 FROM c").fetchall()
+            pins = (number + 1) * partitions
+            calm.wait_until(lambda pins=pins: (64 * MB - calm.status("ballooned_bytes")) // 8192 * 0.6 >= pins)
+        assert calm.status("shared_buffers_bytes") - calm.status("ballooned_bytes") > 8 * MB
+    calm.run("DROP TABLE parts")
+    calm.sound()
+
+
+def test_no_free_worker_slot_is_told(balloon: Any) -> None:
+    """The balloon's own worker and the logical replication launcher take both: pages cannot be read back, and the log says why, once."""
+    balloon.server.stop()
+    balloon.write({"max_worker_processes": "2"})
+    balloon.server.start()
+    balloon.server.wait_ready()
+    balloon.run("CREATE TABLE t AS SELECT g, repeat('x', 400) FROM generate_series(1, 60000) g", "CHECKPOINT", "SELECT count(*) FROM t")
+    balloon.write({"max_worker_processes": "2"}, enabled="on", target="56MB", interval="20ms")
+    balloon.server.reload()
+    balloon.wait_until(lambda: balloon.status("ballooned_bytes") == 56 * MB)
+    balloon.write({"max_worker_processes": "2"}, enabled="on", target="0", interval="20ms")
+    balloon.server.reload()
+    balloon.wait_until(lambda: "no background worker slot is free" in Path(balloon.server.log).read_text())
+    later = balloon("SELECT ticks FROM pg_stat_balloon") + 20
+    balloon.wait_until(lambda: balloon("SELECT ticks FROM pg_stat_balloon") >= later)
+    assert Path(balloon.server.log).read_text().count("no background worker slot is free") == 1
+    balloon.sound()
+
+
+@pytest.mark.parametrize("kind", ["mmap", "sysv"])
+def test_a_pool_of_many_chunks(balloon: Any, kind: str) -> None:
+    """More than one step of each loop over chunks, in either kind of shared memory: moved, released, released again, returned."""
+    large = {"shared_memory_type": kind, "shared_buffers": "1GB", "huge_pages": "off", "max_wal_size": "4GB"}
+    balloon.server.stop()
+    balloon.write(large)
+    balloon.server.start()
+    balloon.server.wait_ready()
+    balloon.run("CREATE TABLE t (id int, p text)", "INSERT INTO t SELECT g, repeat('x', 900) FROM generate_series(1, 200000) g")
+    assert balloon.status("resident_bytes") > 180 * MB
+    balloon.write(large, enabled="on", target="900MB", interval="20ms", prefetch="off", max_balloon_percent="95")
+    balloon.server.reload()
+    balloon.wait_until(lambda: balloon.status("ballooned_bytes") == 900 * MB)
+    assert balloon.status("resident_bytes") <= 130 * MB and balloon.status("balloon_resident_bytes") == 0
+    assert balloon("SELECT sum(id) FROM t") == 20000100000
+    try:
+        _read_shared_memory(balloon.server.pid)
+    except OSError as error:
+        pytest.skip(f"a server's memory cannot be read here: {error}")
+    assert balloon.status("balloon_resident_bytes") > 800 * MB
+    balloon.server.reload()  # checks 512 MB at a time
+    balloon.wait_until(lambda: balloon.status("balloon_resident_bytes") == 0)
+    balloon.write(large, enabled="on", target="0", interval="20ms", prefetch="on", max_deflate_rate="4GB")
+    balloon.server.reload()
+    balloon.wait_until(lambda: balloon.status("ballooned_bytes") == 0)
+    assert balloon("SELECT sum(id) FROM t") == 20000100000
+    balloon.sound()

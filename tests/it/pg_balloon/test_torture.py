@@ -94,6 +94,7 @@ def _torture(balloon: Any, seconds: float, seed: int, as_account: Any) -> None:
     for item in threads:
         item.join(PATIENCE)
     assert not failures, failures
+    assert not (stuck := [item.name for item in threads if item.is_alive()]), f"still at work a minute after the end: {stuck}"
     assert load.returncode == 0, load.stdout + load.stderr
     sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)"
     sums += " AND (SELECT sum(tbalance) FROM pgbench_tellers) = (SELECT sum(bbalance) FROM pgbench_branches)"
@@ -116,5 +117,5 @@ def test_torture(balloon: Any, as_account: Any, seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_torture_for_twenty_minutes(balloon: Any, as_account: Any, seed: int) -> None:
-    """On each of the three installations, so an hour in all."""
+    """On each of the installations: an hour on three of them."""
     _torture(balloon, 1200, seed, as_account)

@@ -1,12 +1,13 @@
 /*
- * cgroup_path.c
- *		Path of this process's memory cgroup in the file system.
+ * kernel_text.c
+ *		Parsers of the kernel's files: cgroup paths, mounts, numbers.
  *
  * Copyright (c) 2026, pgherd maintainers
  */
-#include "cgroup_path.h"
+#include "kernel_text.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Copy a string of that length. Returns false if it is too long. */
@@ -97,4 +98,84 @@ cgroup_mount(const char *mountinfo, int version, char *mount, char *mount_root, 
 		line = end ? end + 1 : NULL;
 	}
 	return false;
+}
+
+/* version 1 shows a number near 2^63 for "none" */
+#define V1_NO_LIMIT ((int64_t) 1 << 60)
+
+/*
+ * Return the number after a key that begins a line ("key 123" or "key: 123"),
+ * or -1 without such a line.
+ */
+int64_t
+kernel_field(const char *text, const char *key)
+{
+	size_t		length = strlen(key);
+
+	for (const char *line = text; line != NULL && *line; line = strchr(line, '\n'))
+	{
+		if (*line == '\n')
+			line++;
+		if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == ':'))
+			return strtoll(line + length + 1, NULL, 10);
+		if (*line == '\0')
+			break;
+	}
+	return -1;
+}
+
+/* Return the number after a key that begins a line, or 0 without such a line. */
+int64_t
+kernel_field_or_zero(const char *text, const char *key)
+{
+	int64_t		value = kernel_field(text, key);
+
+	return value < 0 ? 0 : value;
+}
+
+/* Return a limit in bytes from a number or "max"; NO_LIMIT if there is none. */
+int64_t
+kernel_limit(const char *text)
+{
+	int64_t		value;
+
+	if (strncmp(text, "max", 3) == 0)
+		return NO_LIMIT;
+	value = strtoll(text, NULL, 10);
+	return value >= V1_NO_LIMIT ? NO_LIMIT : value;
+}
+
+/* Return the microseconds of "some" in the text of a pressure file, or -1. */
+int64_t
+kernel_some_total(const char *text)
+{
+	const char *some = strncmp(text, "some ", 5) == 0 ? text : strstr(text, "\nsome ");
+	const char *total = some ? strstr(some, "total=") : NULL;
+
+	return total ? strtoll(total + 6, NULL, 10) : -1;
+}
+
+/*
+ * Set the refaults in the text of memory.stat or vmstat: those of all pages,
+ * and those of anonymous and shared memory. -1: not counted. The keys begin
+ * with "prefix".
+ *
+ * Linux before 5.9 counts only pages of files, in one field without a suffix.
+ */
+void
+kernel_refaults(const char *text, const char *prefix, int64_t *all, int64_t *anonymous)
+{
+	char		key[64];
+	int64_t		files;
+
+	snprintf(key, sizeof(key), "%sworkingset_refault_anon", prefix);
+	*anonymous = kernel_field(text, key);
+	snprintf(key, sizeof(key), "%sworkingset_refault_file", prefix);
+	files = kernel_field(text, key);
+	if (files < 0)
+	{
+		snprintf(key, sizeof(key), "%sworkingset_refault", prefix);
+		files = kernel_field(text, key);
+	}
+	*all = files < 0 ? *anonymous : files + (*anonymous < 0 ? 0 : *anonymous);
 }
