@@ -44,6 +44,7 @@
 #include "storage/pg_shmem.h"
 #include "utils/wait_event.h"
 
+#include "actuator.h"
 #include "buffers.h"
 #include "compat.h"
 #include "guc.h"

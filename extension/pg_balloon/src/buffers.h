@@ -52,12 +52,7 @@ extern bool balloon_inflate_one(int id, BalloonGhost *ghost, bool *had_page);
 extern void balloon_deflate_one(int id);
 extern bool balloon_punch(int first, int end, bool again);
 
-/* The caller of these holds no lock. */
+/* The caller holds no lock. */
 extern void balloon_init_wait_event(void);
-extern int64 balloon_deflate(int64 buffers);
-extern int	balloon_release_again(int chunk);
-
-extern Size balloon_probe_size(void);
-extern bool balloon_can_release(void *probe, char *unusable_reason, Size size);
 
 #endif							/* PG_BALLOON_BUFFERS_H */

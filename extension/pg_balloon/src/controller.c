@@ -2,24 +2,10 @@
  * controller.c
  *		Control algorithm of one server's balloon. DESIGN.md has a diagram.
  *
- * Each step checks the following in order. The first one that applies decides.
- *
- *	1. Safety. The pool stays above the floor, and the balloon below the
- *	   ceiling. If many buffers are pinned, buffers return, and no more leave
- *	   until far fewer are pinned.
- *	2. Shortage. A server with idle pages inflates, faster the longer the
- *	   shortage lasts, clean pages first. A busy server inflates only if pages
- *	   of its pool are being swapped, because rereading a page then costs no more. If
- *	   memory is exhausted, every server inflates slowly.
- *	3. Need. A server that loses time to misses deflates, down to the low
- *	   watermark of available memory. If most of its pages are idle and hardly
- *	   any session waits, it takes only what it misses, above the high watermark.
- *	4. Idleness. Dirty pages are written ahead of time, until enough idle pages
- *	   are clean for one inflate.
- *
- * The bands of 2 and 3 overlap: deflating stops at the low watermark, and
- * inflating begins below the high watermark. The growth of one server thus
- * causes the mild shortage in which the others inflate, before the kernel swaps.
+ * Each step checks four groups of rules in order: safety, shortage, need,
+ * idleness. The first rule that applies decides. Each rule is one function with
+ * its equation. Equations are in buffers, where bytes are divided by the size
+ * of a buffer.
  *
  * Copyright (c) 2026, pgherd maintainers
  */
@@ -138,14 +124,12 @@ typedef struct Step
 	bool		needy;			/* ... and what they bring in will be used */
 } Step;
 
-/* Return the smaller number. */
 static int64_t
 smaller(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
 }
 
-/* Return the greater number. */
 static int64_t
 greater(int64_t a, int64_t b)
 {
@@ -166,7 +150,12 @@ buffers_per_tick(int64_t rate, const BalloonInput *input)
 	return (double) rate * (input->dt < 1.0 ? input->dt : 1.0) / (double) input->block;
 }
 
-/* Return the maximum buffers of a tick; the rate rises with the duration of the reason. */
+/*
+ * Return the maximum buffers of a tick, with a rate that rises with the
+ * duration of the reason (lasted):
+ *
+ *	rate * dt * min(1, 2^(lasted / RAMP) * RAMP_START)
+ */
 static int64_t
 max_step(int64_t rate, double lasted, const BalloonInput *input)
 {
@@ -187,9 +176,12 @@ set_decision(BalloonDecision *decision, int action, int reason, int64_t buffers)
 }
 
 /*
- * Return the seconds that a miss costs: measured, or stall time per miss, or a
- * default. The measurement dates from the last prefetch and may have hit the
- * page cache. Sessions that wait now give a current lower bound.
+ * Return the seconds that a miss costs:
+ *
+ *	max(miss_cost, waiting / misses)
+ *
+ * An unknown miss_cost is replaced by stall / misses, or by a default. A known
+ * one dates from the last prefetch and may have hit the page cache.
  */
 static double
 cost_of_a_miss(const BalloonInput *input, double waiting)
@@ -214,7 +206,12 @@ max_balloon(const BalloonInput *input)
 	return greater(0, smaller(input->pool - input->floor, input->ceiling));
 }
 
-/* Return how many buffers may be inflated now, by floor, ceiling and pinned buffers. */
+/*
+ * Return how many buffers may be inflated now, by floor, ceiling and pins:
+ *
+ *	min(min(pool - floor, ceiling) - ballooned,
+ *		live * (1 - pinned / PINNED_LEAVES))
+ */
 int64_t
 balloon_inflatable(const BalloonInput *input)
 {
@@ -225,8 +222,11 @@ balloon_inflatable(const BalloonInput *input)
 }
 
 /*
- * Check what must deflate at once, with or without the controller. Returns
- * false, with a decision to hold, if nothing must.
+ * Safety: deflate what must return at once, with or without the controller.
+ *	beyond floor or ceiling:	ballooned - min(pool - floor, ceiling)
+ *	pinned > PINNED:			live, so that half as many are pinned
+ *
+ * Returns false, with a decision to hold, if nothing must.
  */
 bool
 balloon_safety(const BalloonInput *input, BalloonDecision *decision)
@@ -260,7 +260,14 @@ bytes_refaulted(double refaults, const BalloonInput *input)
 	return refaults > 0 ? refaults * (double) input->page : 0;
 }
 
-/* Update the state with the input, and derive the step's values. */
+/*
+ * Update the state with the input, and derive the step's values:
+ *
+ *	idle = used * (1 - IDLE_MARGIN * hot)
+ *	need = misses * cost of a miss, smoothed over SMOOTHING
+ *	short = available < high_watermark, or refaulted > REFAULTED, or
+ *			swapping > SWAPPING, the latter two only if memory is claimed
+ */
 static void
 update_state(Step *step, BalloonControllerState *state)
 {
@@ -303,6 +310,11 @@ update_state(Step *step, BalloonControllerState *state)
 
 /*
  * Inflate idle pages in a shortage. Returns false if the pool has none to give.
+ *
+ *	min(max_step, high_watermark - available + LEAST_STEP, idle, room)
+ *
+ * With more than the high watermark available, the second term is the debt:
+ *	debt += dt * (refaulted + swapping) * SWAP_DEBT_SHARE
  *
  * A pool of which hardly any page is accessed is idle for certain, so it needs
  * no quiet time. If a part is accessed, need may return soon. The same holds
@@ -362,6 +374,9 @@ inflate_idle(const Step *step, BalloonControllerState *state, BalloonDecision *d
 /*
  * Inflate a pool that is itself being swapped. Returns false if it is not.
  *
+ *	min(dt * (own_refaulted * min(1 + shortage_s, 8) + SWAPPED_LEAST),
+ *		used * SWAPPED_MOST, room)
+ *
  * A server without room to inflate is not kept from growing: its pages return
  * from swap because it has just become busy.
  */
@@ -390,7 +405,10 @@ inflate_swapped(const Step *step, BalloonControllerState *state, BalloonDecision
 }
 
 /*
- * Inflate slowly while memory is exhausted. Returns false if it is not.
+ * Inflate slowly while memory is exhausted, each second. Returns false if it
+ * is not.
+ *
+ *	min(low_watermark - available, used * EXHAUSTED_SHARE, room)
  *
  * If another server's pages return from swap, that server inflates first, so
  * time counts less here. It counts fully after EXHAUSTED_LONG, because that
@@ -432,7 +450,12 @@ inflate_exhausted(const Step *step, BalloonControllerState *state, BalloonDecisi
 }
 
 /*
- * Deflate by what an idle server misses. Pages that it would read back beyond
+ * Deflate by what an idle server misses, if half of what is above the high
+ * watermark is enough for it:
+ *
+ *	min(misses * FREE_TIME, ballooned)
+ *
+ * Pages that it would read back beyond
  * that would be idle, too, and are not worth a shortage of other servers.
  */
 static void
@@ -450,7 +473,12 @@ deflate_missed(const Step *step, BalloonDecision *decision)
 		set_decision(decision, BALLOON_DEFLATE, BALLOON_REASON_MISSES, missed);
 }
 
-/* Deflate a needy server, as far as memory is available and growth is not on hold. */
+/*
+ * Deflate a needy server, as far as memory is available and growth is not on
+ * hold:
+ *
+ *	min(max_step, SPARE * (reachable - low_watermark) - unused, ballooned)
+ */
 static void
 deflate_needed(const Step *step, BalloonControllerState *state, BalloonDecision *decision)
 {
@@ -485,6 +513,8 @@ deflate_needed(const Step *step, BalloonControllerState *state, BalloonDecision 
 /*
  * Write dirty pages of an idle server ahead of time. Returns false if there is
  * no reason to.
+ *
+ *	min(max_writeback_rate * dt, min(idle, high_watermark) - clean)
  *
  * A busy server would dirty them again, and pages under writeback take memory.
  * One inflate takes at most the high watermark, and the next dirty pages are
@@ -542,44 +572,29 @@ balloon_controller_step(const BalloonLimits *limits, const BalloonInput *input,
 		set_decision(decision, BALLOON_HOLD, BALLOON_REASON_STEADY, 0);
 }
 
+/* Texts of the reasons. */
+static const char *const reason_texts[] = {
+	[BALLOON_REASON_STEADY] = "nothing to do",
+	[BALLOON_REASON_POOL_NOT_FULL] = "the pool is still filling",
+	[BALLOON_REASON_FLOOR] = "the pool was below its floor",
+	[BALLOON_REASON_PINNED] = "too many of the remaining buffers are pinned",
+	[BALLOON_REASON_IDLE] = "memory is short, and part of this pool is idle",
+	[BALLOON_REASON_POOL_SWAPPED] = "pages of this pool are being swapped",
+	[BALLOON_REASON_EXHAUSTED] = "memory is exhausted",
+	[BALLOON_REASON_MISSES] = "miss cost is high, and memory is available",
+	[BALLOON_REASON_NO_MEMORY] = "miss cost is high, but no memory is available",
+	[BALLOON_REASON_ON_HOLD] = "miss cost is high, but growth is on hold after a recent inflate",
+	[BALLOON_REASON_WRITEBACK] = "the server is idle, and dirty pages are written ahead of time",
+	[BALLOON_REASON_AT_LIMIT] = "memory is short, but floor, ceiling or pinned buffers allow no more",
+	[BALLOON_REASON_TARGET] = "pg_balloon.target",
+	[BALLOON_REASON_SWITCHED_OFF] = "pg_balloon.enabled was switched off",
+	[BALLOON_REASON_REFUSED] = "the operating system did not take memory back",
+	[BALLOON_REASON_CEILING] = "the balloon was above its ceiling"
+};
+
 /* Return the text of a reason. */
 const char *
 balloon_reason_text(int reason)
 {
-	switch (reason)
-	{
-		case BALLOON_REASON_STEADY:
-			return "nothing to do";
-		case BALLOON_REASON_POOL_NOT_FULL:
-			return "the pool is still filling";
-		case BALLOON_REASON_FLOOR:
-			return "the pool was below its floor";
-		case BALLOON_REASON_PINNED:
-			return "too many of the remaining buffers are pinned";
-		case BALLOON_REASON_IDLE:
-			return "memory is short, and part of this pool is idle";
-		case BALLOON_REASON_POOL_SWAPPED:
-			return "pages of this pool are being swapped";
-		case BALLOON_REASON_EXHAUSTED:
-			return "memory is exhausted";
-		case BALLOON_REASON_MISSES:
-			return "miss cost is high, and memory is available";
-		case BALLOON_REASON_NO_MEMORY:
-			return "miss cost is high, but no memory is available";
-		case BALLOON_REASON_ON_HOLD:
-			return "miss cost is high, but growth is on hold after a recent inflate";
-		case BALLOON_REASON_WRITEBACK:
-			return "the server is idle, and dirty pages are written ahead of time";
-		case BALLOON_REASON_AT_LIMIT:
-			return "memory is short, but floor, ceiling or pinned buffers allow no more";
-		case BALLOON_REASON_TARGET:
-			return "pg_balloon.target";
-		case BALLOON_REASON_SWITCHED_OFF:
-			return "pg_balloon.enabled was switched off";
-		case BALLOON_REASON_REFUSED:
-			return "the operating system did not take memory back";
-		case BALLOON_REASON_CEILING:
-			return "the balloon was above its ceiling";
-	}
-	return "unknown";
+	return reason_texts[reason];
 }

@@ -14,6 +14,7 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
+#include "actuator.h"
 #include "ghosts.h"
 
 typedef struct Table

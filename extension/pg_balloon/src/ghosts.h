@@ -21,8 +21,6 @@ extern void ghosts_attach(LWLock *lock);
 extern void ghosts_add(const BalloonGhost *ghosts, int count);
 extern int	ghosts_take(Oid database, BalloonGhost *ghosts, int count);
 extern Oid	ghosts_database(void);
-extern void balloon_allow_prefetch(int64 pages);
-extern void balloon_stop_prefetch(void);
 extern int64 balloon_prefetch_left(void);
 extern void ghosts_drop_database(Oid database);
 

@@ -25,10 +25,10 @@
 #include "postmaster/interrupt.h"
 #include "storage/bufmgr.h"
 
+#include "actuator.h"
 #include "buffers.h"
 #include "compat.h"
 #include "ghosts.h"
-#include "inflate.h"
 #include "pool_limits.h"
 #include "shared_state.h"
 

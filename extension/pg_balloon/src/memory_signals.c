@@ -17,8 +17,8 @@
 
 #define TEXT 16384
 /*
- * Bytes. The kernel returns these files in pieces of whole lines, each about a page long, so a
- * shorter piece is the last one.
+ * Bytes. The kernel returns these files in pieces of whole lines, each about
+ * a page long, so a shorter piece is the last one.
  */
 #define LAST_PIECE 2048
 

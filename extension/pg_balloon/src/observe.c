@@ -69,15 +69,15 @@ count_waiting_sessions(void)
 /* Maximum of that as a share of idle_after. A longer sample cannot show the access rate. */
 #define LIGHT_SHARE 0.2
 /*
- * A full tick is due once the clock hand has passed this share of the pool, because it lowers
- * the usage counts that the sample compares.
+ * A full tick is due once the clock hand has passed this share of the pool,
+ * because it lowers the usage counts that the sample compares.
  */
 #define MAX_SWEPT (1.0 / 8)
 /* Light ticks require this multiple of the high watermark to be available. */
 #define PLENTIFUL 2.0
 /*
- * Light ticks require fewer bytes refaulted per second, unless that much memory is unclaimed.
- * The controller reacts to three times as many.
+ * Light ticks require fewer bytes refaulted per second, unless that much
+ * memory is unclaimed. The controller reacts to three times as many.
  */
 #define FEW_REFAULTED (100.0 * 4096)
 /* Bytes per second that one CPU can use up at most, by writing to memory. */

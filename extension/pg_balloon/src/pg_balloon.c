@@ -14,7 +14,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
-#include "buffers.h"
+#include "actuator.h"
 #include "compat.h"
 #include "ghosts.h"
 #include "guc.h"

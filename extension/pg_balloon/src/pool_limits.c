@@ -29,6 +29,7 @@
 #include "storage/ipc.h"
 #include "storage/proc.h"
 
+#include "actuator.h"
 #include "buffers.h"
 #include "compat.h"
 #include "guc.h"

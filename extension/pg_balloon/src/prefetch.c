@@ -42,10 +42,10 @@
 #include "utils/syscache.h"
 #include "utils/wait_event.h"
 
+#include "actuator.h"
 #include "compat.h"
 #include "ghosts.h"
 #include "guc.h"
-#include "prefetch.h"
 #include "shared_state.h"
 
 /* Pages taken from the ghost list at a time. More of them are closer together in their files. */

@@ -23,11 +23,10 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "buffers.h"
+#include "actuator.h"
 #include "compat.h"
 #include "controller.h"
 #include "guc.h"
-#include "inflate.h"
 #include "pool_limits.h"
 #include "memory_signals.h"
 #include "shared_state.h"

@@ -32,13 +32,11 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-#include "buffers.h"
+#include "actuator.h"
 #include "compat.h"
 #include "controller.h"
 #include "guc.h"
-#include "inflate.h"
 #include "observe.h"
-#include "prefetch.h"
 #include "shared_state.h"
 #include "worker.h"
 
@@ -101,13 +99,13 @@ log_decision(const BalloonDecision *decision, int64 buffers, const BalloonInput 
 #define FAST_TICKS 10
 #define MIN_WAIT 10				/* milliseconds between ticks at least */
 /*
- * Seconds of frequent ticks after buffers have moved, because two servers that trade memory
- * move in turns.
+ * Seconds of frequent ticks after buffers have moved, because two servers that
+ * trade memory move in turns.
  */
 #define FAST_TICKS_FOR 0.5
 /*
- * Seconds per inflate or writeback at most. Writing can be slow, and the server may need
- * memory meanwhile.
+ * Seconds per inflate or writeback at most. Writing can be slow, and the server
+ * may need memory meanwhile.
  */
 #define MAX_ACTION_TIME 0.5
 /* maximum interval between ticks, as a multiple, while memory cannot become short that soon */
