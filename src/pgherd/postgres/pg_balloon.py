@@ -339,6 +339,7 @@ class BalloonStatus:
         if row["balloon_resident_bytes"]:
             lines.append(("stuck", f"{format_bytes(row['balloon_resident_bytes'])} of the balloon are still in memory"))
         if row["limit_bytes"] is not None:
+            refaults = "unknown" if row["refaults_per_s"] is None else f"{row['refaults_per_s']:.0f}"
             lines += [
                 ("working set", "unknown" if row["working_set_bytes"] is None else format_bytes(row["working_set_bytes"])),
                 (
@@ -347,7 +348,7 @@ class BalloonStatus:
                 ),
                 (
                     "signals",
-                    f"{row['source']}: {row['refaults_per_s']:.0f} refaults/s, {format_bytes(row['swap_out_bytes_per_s'])}/s to swap, "
+                    f"{row['source']}: {refaults} refaults/s, {format_bytes(row['swap_out_bytes_per_s'])}/s to swap, "
                     f"{row['misses_per_s']:.0f} misses/s" + (f" of {row['page_read_ms']:.3g} ms" if row["page_read_ms"] else ""),
                 ),
             ]
