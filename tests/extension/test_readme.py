@@ -1,4 +1,4 @@
-"""README.md and DESIGN.md of the extension match the code: parameters and defaults, functions, columns, files, versions."""
+"""The extension's documents match the code: parameters and defaults, functions, columns, files, versions, metrics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 EXTENSION = Path(__file__).parents[2] / "extension/pg_balloon"
-README, DESIGN = ((EXTENSION / name).read_text() for name in ("README.md", "DESIGN.md"))
+README, DESIGN, REFERENCE = ((EXTENSION / f"{name}.md").read_text() for name in ("README", "DESIGN", "REFERENCE"))
 SCRIPT = (EXTENSION / "pg_balloon--1.0.sql").read_text()
 SECONDS = {"s": 1.0, "ms": 0.001}
 
@@ -17,7 +18,7 @@ SECONDS = {"s": 1.0, "ms": 0.001}
 def documented() -> dict[str, str]:
     """Setting (without pg_balloon.) → its default, as the table has it; a row may name several."""
     result = {}
-    for names, defaults in re.findall(r"^\| (`pg_balloon\.\w+`(?:, `\.\w+`)*) \| ([^|]+?) \|", README, re.M):
+    for names, defaults in re.findall(r"^\| (`pg_balloon\.\w+`(?:, `\.\w+`)*) \| ([^|]+?) \|", REFERENCE, re.M):
         settings = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", names)]
         values = [value.strip() for value in defaults.split(",")]
         unit = values[-1].partition(" ")[2]
@@ -52,7 +53,7 @@ def test_another_default_would_be_seen():
 def test_every_function_is_there():
     created = set(re.findall(r"^CREATE (?:FUNCTION|VIEW) (\w+)", SCRIPT, re.M))
     created.remove("pg_balloon_counters")  # behind the view
-    assert created and all(re.search(rf"^\| `{name}\b", README, re.M) for name in created), created
+    assert created and all(re.search(rf"^\| `{name}\b", REFERENCE, re.M) for name in created), created
 
 
 def test_every_column_is_there():
@@ -62,7 +63,7 @@ def test_every_column_is_there():
     ):
         (body,) = re.findall(rf"^CREATE FUNCTION {function}\((.*?)\n    AS", SCRIPT, re.M | re.S)
         columns = re.findall(r"^    OUT (\w+) ", body, re.M)
-        rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", README.partition(head)[2].partition("\n\n")[2].partition("\n\n")[0], re.M)
+        rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", REFERENCE.partition(head)[2].partition("\n\n")[2].partition("\n\n")[0], re.M)
         assert sorted(columns) == sorted(name for row in rows for name in re.findall(r"\w+", row))
 
 
@@ -70,8 +71,6 @@ def test_what_they_name_is_there():
     both = README + DESIGN
     files = set(re.findall(r"`((?:tests|benchmarks|environment)/[\w/.-]+)`", both))
     assert files and not [file for file in files if not (EXTENSION.parents[1] / file).exists()]
-    results = set(re.findall(r"`(balloon\w*\.json)`", both))
-    assert results and not [name for name in results if not (EXTENSION.parents[1] / "benchmarks/results" / name).exists()]
     named = set(re.findall(r"\b(\w+\.[ch])\b", both))
     assert named and not [name for name in named if not (EXTENSION / "src" / name).exists()]
     assert named >= {path.name for path in (EXTENSION / "src").glob("*.c")}, "DESIGN.md lists all of them"
@@ -91,3 +90,24 @@ def test_the_versions_are_those_that_the_compiler_takes():
     compat = (EXTENSION / "src/compat.h").read_text()
     ((minimum, beyond),) = re.findall(r"^#if PG_VERSION_NUM < (\d+)0000 \|\| PG_VERSION_NUM >= (\d+)0000$", compat, re.M)
     assert f"PostgreSQL {minimum} to {int(beyond) - 1} on Linux" in README
+
+
+def test_the_readme_is_short():
+    assert len(README.split()) <= 1500
+
+
+def columns_of(function: str) -> set[str]:
+    (body,) = re.findall(rf"^CREATE FUNCTION {function}\((.*?)\n    AS", SCRIPT, re.M | re.S)
+    return set(re.findall(r"^    OUT (\w+) ", body, re.M))
+
+
+def test_the_metrics_are_columns_and_the_panel_and_alerts_name_metrics():
+    queries = yaml.safe_load((EXTENSION / "monitoring/queries.yaml").read_text())
+    names = {view: {name for metric in query["metrics"] for name in metric} for view, query in queries.items()}
+    assert names["pg_balloon"] - {"worker_running"} <= columns_of("pg_balloon_status")
+    assert names["pg_stat_balloon"] == columns_of("pg_balloon_counters") - {"stats_reset"}
+    metrics = {f"{view}_{name}" for view, columns in names.items() for name in columns}
+    panel = json.loads((EXTENSION / "monitoring/panel.json").read_text())
+    assert panel["type"] == "timeseries" and {target["expr"] for target in panel["targets"]} <= metrics
+    alerts = re.findall(r"^\| [^|]+ \| `(\w+) [=>]", REFERENCE.partition("| alert |")[2], re.M)
+    assert len(alerts) == 3 and set(alerts) <= metrics

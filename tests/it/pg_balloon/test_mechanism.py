@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import yaml
 
 from pgherd.host import huge_pages
 from pgherd.host.journal import Journal
@@ -21,6 +22,7 @@ from pgherd.node.local import LocalNode
 
 NODE = LocalNode()
 MB = 1024 * 1024
+QUERIES = Path(__file__).parents[3] / "extension/pg_balloon/monitoring/queries.yaml"
 ORDER = ("interface", "privileges", "resize", "objects")
 """Of the regression tests, as in the Makefile."""
 
@@ -44,17 +46,17 @@ def test_regression(major: int, workshop: Any, own_place: Path, as_account: Any)
 
 @pytest.mark.parametrize("major", [15, pytest.param(16, marks=pytest.mark.long), pytest.param(17, marks=pytest.mark.long), 18])
 def test_perl(major: int, workshop: Any, own_place: Path, as_account: Any) -> None:
-    """The extension's TAP tests: a primary and its standby. PostgreSQL's Perl modules of an older major drive a newer server as well."""
+    """The extension's TAP tests, by its Makefile. PostgreSQL's Perl modules of an older major drive a newer server as well."""
     built = workshop(major)
     perl = _perl_modules(built)
     if shutil.which("prove") is None or subprocess.run(["perl", "-MIPC::Run", "-e", "1"], capture_output=True).returncode:
         pytest.skip("prove or Perl's IPC::Run is missing (on Debian: libipc-run-perl)")
-    shutil.copytree(built.tree / "t", own_place / "t")
+    tree = own_place / "tree"
+    shutil.copytree(built.tree, tree)
     _give(own_place)
-    environment = {"PATH": f"{built.installation.bin}:{os.environ['PATH']}", "PG_REGRESS": str(built.pgxs / "src/test/regress/pg_regress")}
-    environment |= {"TESTDATADIR": str(own_place / "tmp_check"), "TESTLOGDIR": str(own_place / "log"), "LC_ALL": "C"} | built.library_path
-    tests = map(str, sorted((own_place / "t").glob("*.pl")))
-    finished = as_account(["prove", "-I", str(perl), *tests], cwd=own_place, env=environment)
+    argv = ["make", "-C", str(tree), f"PG_CONFIG={built.original / 'pg_config'}", f"bindir={built.installation.bin}", f"PG_PERL={perl}"]
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"} | built.library_path
+    finished = as_account([*argv, "prove_installcheck"], cwd=tree, env=environment)
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
@@ -498,3 +500,29 @@ def test_a_pool_of_many_chunks(balloon: Any, kind: str) -> None:
     balloon.wait_until(lambda: balloon.status("ballooned_bytes") == 0)
     assert balloon("SELECT sum(id) FROM t") == 20000100000
     balloon.sound()
+
+
+def test_the_queries_for_prometheus(calm: Any) -> None:
+    """As a user for monitoring: each column is a metric of the file, and a number."""
+    calm.set(enabled="on", target="8MB", interval="20ms")
+    calm.wait_until(lambda: calm.status("ballooned_bytes") == 8 * MB)
+    queries = yaml.safe_load(QUERIES.read_text())
+    with psycopg.connect(calm.server.conninfo(), autocommit=True) as connection:
+        connection.execute("SET ROLE pg_monitor")
+        for query in queries.values():
+            cursor = connection.execute(query["query"])
+            assert [column.name for column in cursor.description or ()] == [name for metric in query["metrics"] for name in metric]
+            assert all(value is None or float(value) >= 0 for value in cursor.fetchone() or ())
+
+
+def test_a_buffer_of_each_chunk_stays_in_the_pool(calm: Any) -> None:
+    """Else a process whose sweep shares the clock hand with others may meet buffers of the balloon only, and give up."""
+    calm.set(min_buffers="1MB", min_buffers_per_backend="8kB", max_balloon_percent="99")
+    calm("SELECT pg_balloon_inflate(%s)", 64 * MB)
+    assert calm.status("ballooned_bytes") > 62 * MB
+    least = """SELECT min(staying) FROM (
+        SELECT count(*) FILTER (WHERE relfilenode IS NOT NULL OR pinning_backends <> 1) AS staying
+        FROM pg_buffercache GROUP BY (bufferid - 1) / 256) chunk"""
+    assert calm(least) >= 1
+    calm("SELECT pg_balloon_deflate(%s)", 64 * MB)
+    calm.sound()
