@@ -3,12 +3,12 @@
  *		The only interface between decisions and the pool: take buffers, give
  *		them back, read evicted pages back.
  *
- * Worker, sessions and SQL functions use these functions and no others.
+ * Worker, sessions and SQL functions move buffers by these functions only.
  * Behind them is the balloon (buffers.c, inflate.c, ghosts.c, prefetch.c). For
  * a server that can resize shared_buffers while it runs, other functions can
  * take their place; controller, signals and measurements stay as they are.
  *
- * Callers hold no lock. All numbers are buffers.
+ * Callers hold no lock. int64 numbers are buffers, or the pages in them.
  *
  * Copyright (c) 2026, pgherd maintainers
  */
