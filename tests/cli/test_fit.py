@@ -20,6 +20,11 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(command, list(arguments), standalone_mode=False)
 
 
+def pairs(path: Path, *columns: str) -> list[tuple[float, float]]:
+    table = read_table(path, *columns)
+    return list(zip(table.loads, table.throughputs, strict=True))
+
+
 def refused(path: Path, *arguments: str) -> str:
     result = run(str(path), *arguments)
     assert isinstance(result.exception, UsageError), result.exception
@@ -63,14 +68,14 @@ def test_one_load_is_too_few(tmp_path: Path) -> None:
 
 
 def test_repeats_separators_and_no_header(tmp_path: Path) -> None:
-    assert read_table(write(tmp_path, "1;10\n1;11\n\n# said\n2;20\n")) == ([1, 1, 2], [10, 11, 20])
-    assert read_table(write(tmp_path, "\ufeffTPS\tclients\n10\t1\n20\t2\n")) == ([1, 2], [10, 20])
-    assert read_table(write(tmp_path, "a,b\n1,10\n")) == ([1], [10])
+    assert pairs(write(tmp_path, "1;10\n1;11\n\n# said\n2;20\n")) == [(1, 10), (1, 11), (2, 20)]
+    assert pairs(write(tmp_path, "\ufeffTPS\tclients\n10\t1\n20\t2\n")) == [(1, 10), (2, 20)]
+    assert pairs(write(tmp_path, "a,b\n1,10\n")) == [(1, 10)]
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = write(tmp_path, "size,users,speed\n7,1,10\n7,2,20\n")
-    assert read_table(path, "Users", "speed") == ([1, 2], [10, 20])
+    assert pairs(path, "Users", "speed") == [(1, 10), (2, 20)]
     assert "choose with --throughput-column" in refused(path)
     assert "no column 'x' (it has size, users, speed)" in refused(path, "--load-column", "x")
     assert "the same column" in refused(path, "--load-column", "speed", "--throughput-column", "speed")

@@ -1,9 +1,10 @@
-"""``pgherd fit``: fit scaling models to a CSV file of load and throughput."""
+"""``pgherd fit``: fit scaling models to a table of load and throughput."""
 
 from __future__ import annotations
 
 import csv
-import math
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +12,8 @@ import click
 
 from pgherd.cli.output import answer_console, json_option, print_document
 from pgherd.model.errors import UsageError
-from pgherd.node.files import UnsafeFileError, read_input
+from pgherd.model.units import Mark, parse_number, required_marks
+from pgherd.node.files import UnsafeFileError, read_all, read_input
 
 if TYPE_CHECKING:
     from pgherd.analysis.model_selection import ModelSelection
@@ -20,88 +22,149 @@ if TYPE_CHECKING:
 _MAX_FILE_BYTES = 16 * 2**20
 _LOADS = ("load", "n", "databases", "clients", "users", "processors", "threads", "connections")
 _THROUGHPUTS = ("throughput", "x", "tps", "measured", "qps", "ops")
+_BLANKS = " "
 
 
-def _columns(header: list[str], load: str | None, throughput: str | None, path: Path) -> tuple[int, int]:
+@dataclass(frozen=True)
+class LoadTable:
+    """Loads and throughputs of a table, the names of their columns, the decimal mark, and warnings."""
+
+    loads: list[float]
+    throughputs: list[float]
+    columns: tuple[str, str]
+    mark: Mark = "."
+    warnings: tuple[str, ...] = ()
+
+
+def _columns(header: list[str], load: str | None, throughput: str | None, source: str) -> tuple[int, int]:
     """Return the columns of load and throughput.
 
-    Requested columns come first, then columns with a common name, then the only two columns of the file.
+    Requested columns come first, then columns with a common name, then the only two columns of the table.
     """
     names = [name.strip().lower() for name in header]
 
     def requested(name: str, option: str) -> int:
-        if name.strip().lower() not in names:
-            raise UsageError(f"{path} has no column '{name}' (it has {', '.join(header)}); choose with {option}")
+        if names.count(name.strip().lower()) != 1:
+            fault = f"several columns '{name}'" if name.strip().lower() in names else f"no column '{name}'"
+            raise UsageError(f"{source} has {fault} (it has {', '.join(header)}); choose with {option}")
         return names.index(name.strip().lower())
 
-    def by_name(candidates: tuple[str, ...]) -> int | None:
-        return next((names.index(name) for name in candidates if name in names), None)
+    def by_name(candidates: tuple[str, ...], option: str) -> int | None:
+        matches = [number for number, name in enumerate(names) if name in candidates]
+        if len(matches) > 1:
+            raise UsageError(
+                f"{source}: {' and '.join(header[number] for number in matches)} may each be the {option.split('-')[2]}; "
+                f"choose with {option}"
+            )
+        return matches[0] if matches else None
 
-    x = requested(load, "--load-column") if load else by_name(_LOADS)
-    y = requested(throughput, "--throughput-column") if throughput else by_name(_THROUGHPUTS)
+    x = requested(load, "--load-column") if load else by_name(_LOADS, "--load-column")
+    y = requested(throughput, "--throughput-column") if throughput else by_name(_THROUGHPUTS, "--throughput-column")
     if x is None or y is None:
         if load or throughput or len(header) != 2:
             missing = [option for option, column in (("--load-column", x), ("--throughput-column", y)) if column is None]
-            raise UsageError(f"{path} has the columns {', '.join(header)}; choose with {' and '.join(missing)}")
-        x, y = 0, 1
+            raise UsageError(f"{source} has the columns {', '.join(header)}; choose with {' and '.join(missing)}")
+        x = 0 if x is None and y != 0 else 1 if x is None else x
+        y = 1 - x
     if x == y:
         raise UsageError(
-            f"{path}: load and throughput are the same column, '{header[x]}'; choose two with --load-column and --throughput-column"
+            f"{source}: load and throughput are the same column, '{header[x]}'; choose two with --load-column and --throughput-column"
         )
     return x, y
 
 
-def _number(text: str) -> float | None:
+def _separator(lines: list[str]) -> str:
+    """Return the character between columns: the first of tab, semicolon and comma that every line has, or blanks."""
+    common = next((separator for separator in "\t;," if all(separator in line for line in lines)), None)
+    if common is not None:
+        return common
+    return _BLANKS if all(len(line.split()) > 1 for line in lines) else max(",;\t", key=lines[0].count)
+
+
+def _mark(cells: list[str], separator: str, source: str) -> Mark:
+    """Return the decimal mark of a table. In ``1,050`` alone, the comma groups thousands if it also separates columns."""
+    required = required_marks(cells)
+    if len(required) == 2:
+        raise UsageError(f"{source} has numbers with a decimal point and numbers with a decimal comma; write all of them with a point")
+    if required:
+        return required.pop()
+    grouped = next((cell for cell in cells if "," in cell), None)
+    if grouped is None or separator == ",":
+        return "."
+    if separator == ";":
+        return ","
+    raise UsageError(
+        f"{source}: '{grouped.strip()}' may be a decimal or a grouped number; write it without a comma, or separate columns by semicolons "
+        "if the comma is the decimal mark"
+    )
+
+
+def _text(path: Path) -> str:
     try:
-        value = float(text.strip())
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def read_table(path: Path, load: str | None = None, throughput: str | None = None) -> tuple[list[float], list[float]]:
-    """Read loads and throughputs from a CSV file, separated by comma, semicolon or tab. The header line is optional.
-
-    Empty lines and those that start with ``#`` are skipped. Lines with equal load are repeats.
-
-    Raises:
-        UsageError: the file cannot be read, the columns are missing, or a cell is not a number above zero.
-    """
-    try:
-        text = read_input(path, _MAX_FILE_BYTES).decode("utf-8-sig")
+        data = read_all(sys.stdin.fileno(), _MAX_FILE_BYTES, "standard input") if str(path) == "-" else read_input(path, _MAX_FILE_BYTES)
+        return data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError, UnsafeFileError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text" if isinstance(error, ValueError) else error
         raise UsageError(f"cannot read {path}: {reason}") from None
+
+
+def read_table(path: Path, load: str | None = None, throughput: str | None = None) -> LoadTable:
+    """Read loads and throughputs from a file, or from standard input (``-``). The header line is optional.
+
+    Columns are separated by commas, semicolons, tabs or blanks. Empty lines and those that start with ``#`` are skipped. Lines
+    with equal load are repeats. A line without load and throughput (``0,0``) is left out, with a warning.
+
+    Raises:
+        UsageError: the file cannot be read, the columns are missing or unclear, or a cell is not a number above zero.
+    """
+    source, text = "standard input" if str(path) == "-" else str(path), _text(path)
     numbered = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")]
     if not numbered:
-        raise UsageError(f"{path} is empty; it requires lines of load and throughput")
-    first = numbered[0][1]
-    delimiter = max(",;\t", key=first.count)
+        raise UsageError(f"{source} is empty; it requires lines of load and throughput")
+    lines = [line for _, line in numbered]
+    separator = _separator(lines)
     try:
-        rows = list(
-            zip((i for i, _ in numbered), csv.reader((line for _, line in numbered), delimiter=delimiter, strict=True), strict=True)
-        )
+        cells = [line.split() for line in lines] if separator == _BLANKS else list(csv.reader(lines, delimiter=separator, strict=True))
+        rows = list(zip((i for i, _ in numbered), cells, strict=True))
     except (csv.Error, ValueError) as error:
-        raise UsageError(f"{path} is not a CSV table: {error}; write one load and its throughput per line") from None
-    if len(rows[0][1]) < 2:
-        raise UsageError(f"{path} has one column only ('{first.strip()[:60]}'); it requires load and throughput, separated by commas")
-    if all(_number(cell) is not None for cell in rows[0][1]):
-        header = [f"{i + 1}" for i in range(len(rows[0][1]))]
+        raise UsageError(f"{source} is not a CSV table: {error}; write one load and its throughput per line") from None
+    first_line, first = rows[0]
+    if len(first) < 2:
+        raise UsageError(f"{source} has one column only ('{lines[0].strip()[:60]}'); it requires load and throughput, separated by commas")
+    numeric = [parse_number(cell, ".") is not None or parse_number(cell, ",") is not None for cell in first]
+    if all(numeric):
+        header = [f"{i + 1}" for i in range(len(first))]
+    elif any(numeric):
+        raise UsageError(
+            f"{source}, line {first_line}: '{first[numeric.index(True)].strip()}' is a number and '{first[numeric.index(False)].strip()}' "
+            "is none, so this is neither a header nor a row; write the names of all columns into the first line"
+        )
     else:
-        header, rows = [cell.strip() for cell in rows[0][1]], rows[1:]
-    x, y = _columns(header, load, throughput, path)
-    loads: list[float] = []
-    throughputs: list[float] = []
+        header, rows = [cell.strip() for cell in first], rows[1:]
     for line, row in rows:
-        for column, values in ((x, loads), (y, throughputs)):
-            cell = row[column] if column < len(row) else ""
-            value = _number(cell)
+        if any(cell.strip() for cell in row[len(header) :]):
+            raise UsageError(
+                f"{source}, line {line} has {len(row)} cells, but the table has {len(header)} columns; if a comma is part of a number, "
+                "write the number in double quotes or separate the columns by semicolons"
+            )
+    x, y = _columns(header, load, throughput, source)
+    mark = _mark([row[column] for _, row in rows for column in (x, y) if column < len(row)], separator, source)
+    pairs: list[tuple[float, float]] = []
+    zero: list[int] = []
+    for line, row in rows:
+        texts = [row[column].strip() if column < len(row) else "" for column in (x, y)]
+        values = [parse_number(text, mark) for text in texts]
+        if values == [0, 0]:
+            zero.append(line)
+            continue
+        for text, value, column in zip(texts, values, (x, y), strict=True):
             if value is None or value <= 0:
-                raise UsageError(f"{path}, line {line}: '{cell.strip()}' under {header[column]} is not a number above zero")
-            values.append(value)
-    if not loads:
-        raise UsageError(f"{path} has a header and no rows; it requires lines of load and throughput")
-    return loads, throughputs
+                raise UsageError(f"{source}, line {line}: '{text}' under {header[column]} is not a number above zero")
+        pairs.append((values[0] or 0.0, values[1] or 0.0))
+    if not pairs:
+        raise UsageError(f"{source} has a header and no rows; it requires lines of load and throughput")
+    warnings = [f"without load and throughput, and left out: line {', '.join(map(str, zero))}"] if zero else []
+    return LoadTable([load for load, _ in pairs], [rate for _, rate in pairs], (header[x], header[y]), mark, tuple(warnings))
 
 
 def _answer(selection: ModelSelection, findings: dict[str, Finding], largest: float) -> str:
@@ -132,7 +195,7 @@ def _with_interval(finding: Finding) -> str:
     return text if finding.low is None or finding.high is None else f"{text} ({finding.low:.4g} to {finding.high:.4g})"
 
 
-def _show(selection: ModelSelection, answer: str, warnings: list[str], findings: dict[str, Finding]) -> None:
+def _show(selection: ModelSelection, answer: str, columns: str, warnings: list[str], findings: dict[str, Finding]) -> None:
     from rich.table import Table
 
     from pgherd.model.analysis import Finding
@@ -140,6 +203,7 @@ def _show(selection: ModelSelection, answer: str, warnings: list[str], findings:
 
     console = answer_console()
     console.print(answer)
+    console.print(columns, highlight=False, markup=False)
     table = Table(box=None, pad_edge=False)
     for name in ("model", "parameters", "AICc", "error"):
         table.add_column(name, justify="left" if name in ("model", "parameters") else "right", no_wrap=name != "model")
@@ -157,7 +221,7 @@ def _show(selection: ModelSelection, answer: str, warnings: list[str], findings:
 
 
 @click.command("fit")
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.csv")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option(
     "--weights",
     type=click.Choice(["relative", "equal"]),
@@ -171,20 +235,20 @@ def _show(selection: ModelSelection, answer: str, warnings: list[str], findings:
 def command(
     file: Path, weights: Literal["relative", "equal"], load_column: str | None, throughput_column: str | None, as_json: bool
 ) -> int:
-    """Fit scaling models to a CSV file of load and throughput.
+    """Fit scaling models to a table of load and throughput in FILE, or on standard input (-).
 
     The models are linear, the Universal Scalability Law, and piecewise linear with two segments. The small-sample Akaike
     criterion (AICc) selects one. Rows with equal load are repeats.
     """
-    loads, throughputs = read_table(file, load_column, throughput_column)
+    table = read_table(file, load_column, throughput_column)
 
     from pgherd.analysis.model_selection import fit_models
     from pgherd.study.scaling_models import model_findings, model_rows, model_warnings
 
-    selection = fit_models(loads, throughputs, weights)
+    selection = fit_models(table.loads, table.throughputs, weights)
     findings = model_findings(selection, "load", "throughput")
-    answer = _answer(selection, findings, max(loads))
-    warnings = model_warnings(selection)
+    answer = _answer(selection, findings, max(table.loads))
+    warnings = [*table.warnings, *model_warnings(selection)]
     if as_json:
         print_document(
             {
@@ -192,6 +256,7 @@ def command(
                 "run": None,
                 "study": "fit",
                 "answer": answer,
+                "columns": dict(zip(("load", "throughput"), table.columns, strict=True)),
                 "grade": None,
                 "findings": findings,
                 "tables": {"models": model_rows(selection, "load")},
@@ -200,5 +265,6 @@ def command(
             }
         )
     else:
-        _show(selection, answer, warnings, findings)
+        comma = ", with decimal commas" if table.mark == "," else ""
+        _show(selection, answer, f"Columns: load {table.columns[0]}, throughput {table.columns[1]}{comma}.", warnings, findings)
     return 0

@@ -54,7 +54,7 @@ VERBS: dict[str, dict[str, str]] = {
         "doctor": "Show what this host can do and what is missing.",
         "advise": "Check host and server against recommended settings.",
         "capture": "Turn the load of a server into scripts and generated data.",
-        "fit": "Fit scaling models to a CSV file.",
+        "fit": "Fit scaling models to a table.",
         "cluster": "Start, inspect and stop agents on several hosts.",
         "vm": "Build, boot and inspect virtual machine guests.",
         "clean": "Undo host changes and remove leftovers of killed runs.",

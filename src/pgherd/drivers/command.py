@@ -13,7 +13,8 @@ that ignore it. There are two timeouts, because a SIGKILL cannot be forwarded. I
 pgherd, setpriv(1) sends SIGTERM to the inner one.
 
 **Values** are read from standard output, otherwise from standard error. The last match counts, because tools print their summary last.
-Its group 1 is the number, or the complete match without a group. Thousands may be separated by commas.
+Its group 1 is the number, or the complete match without a group. In ``1,234`` the
+comma groups thousands. In ``12,5`` it is the decimal mark.
 
 A transaction is one run that ended with exit code 0. A stopped command counts none.
 """
@@ -32,6 +33,7 @@ from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.model.result import TargetResult
+from pgherd.model.units import parse_number
 from pgherd.node import secrets
 
 ENDED: Final = "ended.json"
@@ -164,10 +166,11 @@ def _value(pattern: str, files: Mapping[str, str]) -> float | None:
         matches = list(re.finditer(pattern, files.get(name, ""), re.MULTILINE))
         if matches:
             last = matches[-1]
-            try:
-                return float((last[1] if last.re.groups else last[0]).replace(",", ""))
-            except (AttributeError, ValueError):  # the group did not take part in the match, or is no number
-                return None
+            text = (
+                ((last[1] if last.re.groups else last[0]) or "").strip().rstrip(".,")
+            )  # a pattern such as [\d.,]+ takes the end of a sentence
+            value = parse_number(text)
+            return parse_number(text, ",") if value is None else value
     return None
 
 

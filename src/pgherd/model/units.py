@@ -1,9 +1,11 @@
-"""Parsing and formatting of memory sizes and durations, and both as values of options."""
+"""Parsing and formatting of numbers, memory sizes and durations, and the latter two as values of options."""
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Any, Self
+from collections.abc import Iterable
+from typing import Any, Final, Literal, Self
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
@@ -13,6 +15,43 @@ from pgherd.model.errors import UsageError
 _BYTES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _NUMBER, _UNIT = r"\d+(?:\.\d+)?", "(?:min|ms|s|m|h|d)"
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+Mark = Literal[".", ","]
+"""Decimal mark."""
+_SPACES = "'\u2019\u00a0\u2009\u202f"
+"""Characters between groups of three digits, besides the other mark: apostrophes, and spaces that do not break a line."""
+
+
+def _number_pattern(mark: Mark) -> re.Pattern[str]:
+    group = rf"[{_SPACES}{',' if mark == '.' else '.'}]"
+    whole = rf"(?:[1-9]\d{{0,2}}(?P<group>{group})\d{{3}}(?:(?P=group)\d{{3}})*|\d+)"
+    return re.compile(rf"[-+]?(?:{whole}(?:{re.escape(mark)}\d*)?|{re.escape(mark)}\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+
+
+_NUMBERS: Final[dict[Mark, re.Pattern[str]]] = {".": _number_pattern("."), ",": _number_pattern(",")}
+
+
+def parse_number(text: str, mark: Mark = ".") -> float | None:
+    """Return the finite number that a text is, or None. Thousands may be grouped: ``1,050.5``, or ``1.050,5`` with the mark ``,``."""
+    match = _NUMBERS[mark].fullmatch(text.strip())
+    if match is None:
+        return None
+    value = float(match[0].replace(match["group"] or "", "").replace(mark, "."))
+    return value if math.isfinite(value) else None
+
+
+def required_marks(texts: Iterable[str]) -> set[Mark]:
+    """Return the decimal marks without which some of the texts would be no number.
+
+    ``12,5`` and ``1.050,5`` require a comma, ``12.5`` and ``1,050.5`` a point. ``1,050`` and ``900`` require neither.
+    """
+    required = set[Mark]()
+    for text in texts:
+        point, comma = parse_number(text, ".") is not None, parse_number(text, ",") is not None
+        if point != comma:
+            required.add("." if point else ",")
+    return required
 
 
 def parse_bytes(text: str | int) -> int:

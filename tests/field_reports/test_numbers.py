@@ -1,0 +1,63 @@
+"""Numbers as people write them, and columns that were guessed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.cli.fit import command, read_table
+from pgherd.drivers.command import read_values
+from pgherd.model.errors import UsageError
+from pgherd.model.units import parse_number, required_marks
+from reports import OUTPUTS, PAIRS, TABLES, Output, Table
+
+
+@pytest.mark.parametrize("row", TABLES, ids=lambda row: row.report)
+def test_a_table_is_read_as_meant_or_refused(row: Table, tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(row.text)
+    if isinstance(row.right, str):
+        with pytest.raises(UsageError) as refusal:
+            read_table(path)
+        assert row.right in str(refusal.value)
+    else:
+        table = read_table(path)
+        assert list(zip(table.loads, table.throughputs, strict=True)) == row.right
+
+
+@pytest.mark.parametrize("row", OUTPUTS, ids=lambda row: row.report)
+def test_a_number_in_an_output_is_read_as_meant(row: Output) -> None:
+    assert read_values({"v": row.pattern}, {"stdout": row.text}) == {"v": row.right}
+
+
+def test_the_columns_and_left_out_rows_are_printed(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("tps;threads\n0;0\n" + "".join(f"{tps},5;{load}\n" for load, tps in PAIRS))
+    text = CliRunner().invoke(command, [str(path)], standalone_mode=False).stdout
+    assert "Columns: load threads, throughput tps, with decimal commas." in text
+    assert "Warning: without load and throughput, and left out: line 2." in text
+    document = json.loads(CliRunner().invoke(command, [str(path), "--json"], standalone_mode=False).stdout)
+    assert document["columns"] == {"load": "threads", "throughput": "tps"}
+
+
+def test_a_table_on_standard_input() -> None:
+    text = "\n".join(f"{load} {tps}" for load, tps in PAIRS)
+    finished = subprocess.run([sys.executable, "-m", "pgherd", "fit", "-"], input=text, capture_output=True, text=True, check=True)
+    assert "Columns: load 1, throughput 2." in finished.stdout
+    empty = subprocess.run([sys.executable, "-m", "pgherd", "fit", "-"], input="", capture_output=True, text=True)
+    assert empty.returncode == 2 and "standard input is empty" in empty.stderr
+
+
+@given(st.integers(0, 10**12), st.integers(0, 999_999), st.sampled_from([("", "."), (",", "."), ("'", "."), (".", ","), ("\u202f", ",")]))
+def test_grouped_numbers_keep_their_value(whole: int, fraction: int, marks: tuple[str, str]) -> None:
+    group, mark = marks
+    text = f"{whole:,}".replace(",", group) + f"{mark}{fraction:06d}"
+    assert parse_number(text, mark) == pytest.approx(whole + fraction / 1e6)  # type: ignore[arg-type]
+    assert required_marks([text]) == {mark}
