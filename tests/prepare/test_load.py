@@ -16,7 +16,7 @@ def asked(**options):
 
 def found(**words):
     request = asked(**words)
-    return scripts(request, own_mix(request))
+    return scripts(request, own_mix(request), LocalNode())
 
 
 def test_a_builtin_is_one_script():

@@ -73,7 +73,7 @@ def checked(dump: str) -> str:
         UsageError: It has one.
     """
     text = _RESTRICTION.sub("", dump)
-    commands = backslash_commands(text)
+    commands = backslash_commands(text, psql=True)
     if commands:
         line, name = commands[0]
         raise UsageError(f"the schema contains psql's command \\{name} in line {line}; an object's name or definition is malicious")

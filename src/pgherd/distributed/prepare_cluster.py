@@ -5,6 +5,7 @@ The first host completes the request. The user's files are sent there, and the r
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,12 +29,12 @@ from pgherd.model.units import format_bytes
 from pgherd.prepare import hosts as prepare_hosts
 from pgherd.prepare import merge
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.requests import parse_variant, plain
+from pgherd.prepare.requests import parse_variant, plain, several_values
 from pgherd.prepare.volumes import DISK_RESERVE
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.shared_options import PIN, ClusterRequest, StudyOptions, of_one_host
 from pgherd.study.study import study_of
-from pgherd.workloads.user_script import parse_script
+from pgherd.workloads.user_script import is_provided, parse_script
 
 Options = TypeVar("Options", bound=Model)
 Put = Callable[[str, bytes], str]
@@ -84,7 +85,7 @@ class UploadedFiles:
         name, changes = parse_variant(text)
         options: dict[str, Any] = {plain(key): value for key, value in changes.items()}
         if "script" in options:
-            options["script"] = options["script"].split(",")
+            options["script"] = several_values(options["script"])
         changed = self._changed(options)
         if not changed:
             return text
@@ -92,15 +93,16 @@ class UploadedFiles:
         return f"{name}:" + ",".join(f"{key}={_quoted(value)}" for key, value in values.items())
 
     def _script(self, text: str) -> str:
-        script = parse_script(text)
-        return text if ":" in script.source else f"{self._sent(script.source)}@{script.weight}"
+        script = parse_script(text, os.path.exists)
+        return text if is_provided(script) else f"{self._sent(script.source)}@{script.weight}"
 
     def _sent(self, path: str) -> str:
         try:
             data = Path(path).read_bytes()
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from None
-        remote_path = self._put(f"{len(self.back):03d}-{Path(path).name}", data)
+        plain_name = re.sub(r"[^\w.-]", "_", Path(path).name)  # without characters at which options are split
+        remote_path = self._put(f"{len(self.back):03d}-{plain_name}", data)
         self.back[remote_path] = str(Path(path).resolve())
         return remote_path
 

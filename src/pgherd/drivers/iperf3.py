@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from pgherd.model.load import Load
 from pgherd.model.result import TargetResult
 
 CONNECT_MS = 5000
-INTERRUPTED = "interrupt - the client has terminated"
+INTERRUPTED = re.compile(r"interrupt\b(?!.*\bserver\b)(?!.*\bsignal (?!Interrupt|SIGINT|2\b))", re.IGNORECASE)
+"""Error of a client that SIGINT ended, by pgherd. Its wording differs between versions. The end of the server is another error."""
 MAX_STREAMS = 128
 """Largest number of streams that iperf3 accepts."""
 _OPTIONS = {"reverse", "rate", "window", "congestion"}
@@ -149,7 +151,7 @@ def read_report(files: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(report, dict):
         raise ValueError("iperf3 wrote no report: its output is no JSON object")
     error = report.get("error")
-    if error and error != INTERRUPTED:
+    if error and not INTERRUPTED.match(str(error)):
         raise ValueError(f"iperf3: {error}")
     if not any(True for _ in _intervals(report)):
         raise ValueError("iperf3's report has no interval: it ended within its first second")

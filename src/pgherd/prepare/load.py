@@ -102,7 +102,7 @@ def choose_load(requested: RequestedLoad, node: Node) -> Load:
     """
     mix = own_mix(requested)
     own = mix if not requested.init else None
-    parsed, read_only, about_scripts = scripts(requested, mix)
+    parsed, read_only, about_scripts = scripts(requested, mix, node)
     if requested.external and requested.read_only:
         user_scripts.require_read_only(node, parsed)
     data, about_data = data_of_init(node, None if requested.external else requested.init)
@@ -136,7 +136,7 @@ def own_mix(requested: RequestedLoad) -> ScriptMix | None:
     return bundled_scripts.mix(requested.workload, think=requested.think_time, zipf=requested.zipf, updates=requested.update_percent)
 
 
-def scripts(requested: RequestedLoad, mix: ScriptMix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
+def scripts(requested: RequestedLoad, mix: ScriptMix | None, node: Node) -> tuple[tuple[Script, ...], bool, list[str]]:
     """Return the scripts that load a database, True if they write nothing, and sentences on chosen defaults.
 
     ``mix`` is the result of ``own_mix``.
@@ -160,7 +160,7 @@ def scripts(requested: RequestedLoad, mix: ScriptMix | None) -> tuple[tuple[Scri
         if mix is not None:
             return mix.scripts, mix.read_only, [mix.notice] if mix.notice else []
         return (Script(source=f"builtin:{requested.workload}"),), requested.workload == "select-only", []
-    parsed = tuple(user_scripts.parse_script(text) for text in requested.scripts)
+    parsed = tuple(user_scripts.parse_script(text, node.exists) for text in requested.scripts)
     if requested.read_only:
         return parsed, True, [f"Your scripts are assumed to write nothing, and {READ_ONLY} is on for them (--read-only)."]
     return parsed, False, ["Your scripts are assumed to write; give --read-only if they do not."]

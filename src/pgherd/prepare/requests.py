@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import re
 import reprlib
 import typing
@@ -198,7 +199,7 @@ def parse_variant(text: str) -> tuple[str, dict[str, str]]:
 def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed: frozenset[str] = FIXED) -> Request:
     """Return the request with a variant's changes. Options replace those of the request, and settings are added to its settings.
 
-    A text for an option with several values is split at commas.
+    A text for an option with several values is split by ``several_values``.
 
     Args:
         request: common request of all variants.
@@ -219,7 +220,7 @@ def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed
             reason = "write each setting as a key" if option == "set" else "it is the same for all variants; give it once, as an option"
             raise UsageError(f"{label}: '{key}' cannot differ between variants: {reason}; {_known(fields, fixed)}")
         if option in fields:
-            options[option] = tuple(value.split(",")) if _takes_several(fields[option].annotation) else value
+            options[option] = several_values(value) if _takes_several(fields[option].annotation) else value
         elif _SETTING.fullmatch(key) and "set" in fields and not _similar(option, fields):
             settings.append(f"{key}={value}")
         else:
@@ -237,6 +238,11 @@ def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed
         fault = error.errors()[0]
         key = next((key for key in changes if fault["loc"] and plain(key) == fault["loc"][0]), ", ".join(changes))
         raise UsageError(f"{label}: '{key}': {rejection(fault)}") from None
+
+
+def several_values(text: str) -> tuple[str, ...]:
+    """Split a variant's text for an option with several values at commas. An existing file with this name is one value."""
+    return (text,) if os.path.exists(text) else tuple(text.split(","))
 
 
 def expand(request: Request, texts: Sequence[str], *, fixed: frozenset[str] = FIXED) -> dict[str, Request]:

@@ -28,13 +28,13 @@ LEAST_LOOP = 64 * 2**20
 
 
 def parse_volume(text: str, name: str, option: str = "--volume") -> Volume:
-    """Parse a volume. ``name`` is the default name. Paths become absolute.
+    """Parse a volume. ``name`` is the default name. Paths become absolute. An existing directory is no NAME=DIR.
 
     Raises:
         UsageError: the text is no volume. The message names the ``option``.
     """
     named = _NAME.fullmatch(text)
-    if named is not None:
+    if named is not None and not os.path.isdir(text):
         name, text = named[1], named[2]
     if text.startswith("loop:"):
         size, _, directory = text.removeprefix("loop:").partition("@")

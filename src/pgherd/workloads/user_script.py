@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,20 +28,31 @@ _PROGRAMS = ("shell", "setshell")
 _DIGEST_TIMEOUT_S = 3600.0
 _WRITABLE = re.compile(r"\bread\s+write\b|\b(?:default_)?transaction_read_only\b", re.IGNORECASE)
 _INCLUDES = ("i", "ir", "include", "include_relative")
+_CONNECTS = ("c", "connect")
+_NO_OBJECTS = """SELECT NOT EXISTS (SELECT FROM pg_class WHERE oid >= 16384) AND NOT EXISTS (SELECT FROM pg_proc WHERE oid >= 16384)
+AND NOT EXISTS (SELECT FROM pg_largeobject_metadata)"""
+"""Query whether a database has only objects of initdb, whose OIDs are below FirstNormalObjectId."""
 
 
-def parse_script(text: str) -> Script:
-    """Parse ``file.sql@4`` (weight 4), ``file.sql`` (weight 1) or ``builtin:NAME@4``.
+def parse_script(text: str, exists: Callable[[str], bool]) -> Script:
+    """Parse ``file.sql@4`` (weight 4), ``file.sql`` (weight 1) or ``builtin:NAME@4``. An existing file of this name has weight 1.
 
     Raises:
         UsageError: The weight is not a positive whole number.
     """
     source, at, weight = text.rpartition("@")
-    if not at:
+    if not at or "/" in weight or exists(text):
         return Script(source=text)
     if not source or not re.fullmatch(r"[1-9]\d*", weight):
-        raise UsageError(f"--script {text}: the weight after '@' must be a whole number of at least 1, as in new.sql@4")
+        raise UsageError(
+            f"--script {text}: there is no such file, so '{weight}' is a weight, which must be a whole number of at least 1, as in a.sql@4"
+        )
     return Script(source=source, weight=int(weight))
+
+
+def is_provided(script: Script) -> bool:
+    """Return True if a script is built into pgbench or provided by pgherd, and not a file of the user."""
+    return script.source.startswith(_BUILTIN) or bundled_scripts.text(script.source) is not None
 
 
 def load_arguments(scale: int) -> list[str]:
@@ -84,6 +95,11 @@ class ScriptLoader:
         psql = target.node.run(Command(argv, user=target.account, stdin=self.init, cwd=directory), timeout=24 * 3600)
         if psql.code != 0:
             raise UsageError(f"the database cannot be filled: {psql_error(psql.err, self.init)}; correct the --init-script file")
+        argv = [f"{target.bin}/psql", *client_options(target), "--no-psqlrc", "-Atc", _NO_OBJECTS, self.database]
+        empty = target.node.run(Command(argv, user=target.account))
+        if empty.out.strip() != "f":
+            reason = "creates nothing in it" if empty.out.strip() == "t" else f"cannot be checked: {empty.err.strip()}"
+            raise UsageError(f"the database is empty: --init-script {self.init} {reason}; create the tables of the scripts in the file")
 
 
 @dataclass(frozen=True)
@@ -106,7 +122,12 @@ class ScriptWorkload:
         if database.init is None:
             return pgbench.PgbenchLoader(database=database.name, scale=database.scale, partitions=database.partitions)
         text = _text(node, "--init-script", database.init)
-        for line, command in backslash_commands(text):
+        for line, command in backslash_commands(text, psql=True):
+            if command in _CONNECTS:
+                raise UsageError(
+                    f"--init-script {database.init}:{line}: \\{command} changes to another database, but the scripts run in the one that "
+                    "pgherd creates; remove the line, and also CREATE DATABASE (pg_dump without -C writes neither)"
+                )
             if command in _INCLUDES:
                 raise UsageError(
                     f"--init-script {database.init}:{line}: \\{command} includes another file, but only this file identifies the database, "
@@ -235,7 +256,7 @@ def carry(here: Node, there: Node, scripts: Sequence[Script], directory: str) ->
 
 def require_readable(node: Node, script: Script) -> None:
     """Require that a user script is readable, even in a dry run; raises UsageError."""
-    if not script.source.startswith(_BUILTIN) and bundled_scripts.text(script.source) is None:
+    if not is_provided(script):
         _text(node, "--script", script.source)
 
 
@@ -245,9 +266,9 @@ def require_self_contained(node: Node, script: Script) -> None:
     Raises:
         UsageError: The script runs a program, or cannot be read.
     """
-    if script.source.startswith(_BUILTIN) or bundled_scripts.text(script.source) is not None:
+    if is_provided(script):
         return
-    for line, command in backslash_commands(_text(node, "--script", script.source)):
+    for line, command in backslash_commands(_text(node, "--script", script.source), psql=False):
         if command in _PROGRAMS:
             raise UsageError(
                 f"--script {script.source}:{line}: \\{command} runs a program of the machine on which pgbench runs, and a guest has this "
