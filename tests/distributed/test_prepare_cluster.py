@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -339,16 +340,15 @@ def file(tmp_path):
     return make
 
 
-def test_a_request_s_files_are_sent_and_named_as_they_lie_there(sent, file):
-    script, init, like = file("new.sql"), file("fill.sql"), file("postgresql.conf")
+def test_a_request_s_files_are_sent_and_named_as_they_lie_there(sent, file, tmp_path):
+    script, init, like = file("new.sql"), file("fill.sql"), f"{tmp_path}/postgresql.conf"
+    Path(like).write_text("work_mem = 1MB\n")
     result = sent.send(DensityRequest(script=(f"{script}@3", "builtin:select-only"), init_script=init, settings_from=like))
     assert result.script == ("/there/000-new.sql@3", "builtin:select-only")
     assert (result.init_script, result.settings_from) == ("/there/001-fill.sql", "/there/002-postgresql.conf")
-    assert sent.there == {
-        "/there/000-new.sql": b"new.sql",
-        "/there/001-fill.sql": b"fill.sql",
-        "/there/002-postgresql.conf": b"postgresql.conf",
-    }
+    settings = sent.there.pop("/there/002-postgresql.conf")
+    assert sent.there == {"/there/000-new.sql": b"new.sql", "/there/001-fill.sql": b"fill.sql"}
+    assert settings.endswith(b"work_mem = '1MB'\n")
     assert sent.back == {"/there/000-new.sql": script, "/there/001-fill.sql": init, "/there/002-postgresql.conf": like}
 
 

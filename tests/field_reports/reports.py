@@ -139,7 +139,6 @@ SQL = [
     Sql("two commands on a line", "\\set n 1 \\i other.sql\n", [(1, "set"), (1, "i")], {"other.sql"}),
     Sql("back to SQL on a line", "\\set n 1 \\\\ SELECT '\\i a.sql';\n", [(1, "set")], set()),
     Sql("an identifier with a dollar", "SELECT ü$a$ FROM t;\n\\copy t from a.csv\n-- $a$\n", [(2, "copy")], {"a.csv"}),
-    Sql("a string over two lines", "SELECT E'a'\n'\\'';\n\\copy t from a.csv\n", [(3, "copy")], {"a.csv"}),
     Sql("an open string at the end", "SELECT 1;\n\\copy t from a.csv\nSELECT 'it\n\\i b.sql\n", [(2, "copy")], {"a.csv"}),
     Sql("a dump that connects", "CREATE DATABASE shop;\n\\connect shop\nCREATE TABLE a ();\n", [(2, "connect")], set()),
 ]
@@ -160,4 +159,57 @@ MESSAGES = [
     Message("3.19, the server ended", "interrupt - the server has terminated by signal Interrupt(2)", False),
     Message("another signal", "interrupt - the client has terminated by signal Terminated(15)", False),
     Message("a lost server", "control socket has closed unexpectedly", False),
+]
+
+
+class Files(NamedTuple):
+    """Files of a configuration by name: the settings in PostgreSQL's order, and parts of the warnings on files that are not read."""
+
+    report: str
+    files: dict[str, str]
+    settings: dict[str, str]
+    warnings: tuple[str, ...] = ()
+
+
+CONFIGURATIONS = [
+    Files(
+        "ALTER SYSTEM",
+        {"postgresql.conf": "work_mem = 1MB\njit = off\n", "postgresql.auto.conf": "work_mem = '7MB'\n"},
+        {"work_mem": "7MB", "jit": "off"},
+    ),
+    Files(
+        "a directory of files",
+        {
+            "postgresql.conf": "include_dir 'conf.d'\nwork_mem = 3MB\n",
+            "conf.d/20.conf": "work_mem = 1MB\njit = on\n",
+            "conf.d/10.conf": "jit = off\n",
+            "conf.d/.30.conf": "jit = off\n",
+            "conf.d/40.conf.bak": "jit = off\n",
+        },
+        {"work_mem": "3MB", "jit": "on"},
+    ),
+    Files(
+        "Debian's layout",
+        {"postgresql.conf": "data_directory = 'main'\njit = off\n", "main/postgresql.auto.conf": "work_mem = '7MB'\n"},
+        {"work_mem": "7MB", "jit": "off"},
+    ),
+    Files("a file without its cluster", {"postgresql.conf": "jit = off\n"}, {"jit": "off"}),
+    Files(
+        "the data directory of another host",
+        {"postgresql.conf": "data_directory = '/nowhere/15/main'\njit = off\n"},
+        {"jit": "off"},
+        ("/nowhere/15/main/postgresql.auto.conf: No such file",),
+    ),
+    Files(
+        "files that are missing",
+        {"postgresql.conf": "include_if_exists 'a.conf'\ninclude 'b.conf'\ninclude_dir 'c.d'\njit = off\n"},
+        {"jit": "off"},
+        ("/b.conf: No such file", "/c.d: No such file"),
+    ),
+    Files(
+        "files that include each other",
+        {"postgresql.conf": "jit = off\ninclude 'postgresql.conf'\nwork_mem = 1MB\n"},
+        {"jit": "off", "work_mem": "1MB"},
+        ("more than 10 files",),
+    ),
 ]

@@ -1,4 +1,4 @@
-"""Separators inside names, and texts that are parsed with patterns."""
+"""Separators inside names, texts that are parsed with patterns, and files that are not the whole truth."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pgherd.distributed.prepare_cluster import UploadedFiles
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
+from pgherd.postgres import configuration
 from pgherd.prepare.requests import expand
 from pgherd.prepare.volumes import parse_volume
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.workloads.script_parser import backslash_commands, named_words
 from pgherd.workloads.user_script import ScriptWorkload, parse_script, stage
-from reports import NAMES, SQL, Name, Sql
+from reports import CONFIGURATIONS, NAMES, SQL, Files, Name, Sql
 
 
 @pytest.mark.parametrize("row", NAMES, ids=lambda row: row.report)
@@ -67,3 +68,19 @@ def test_an_init_script_that_leaves_its_database_is_refused(command: str, tmp_pa
     file.write_text(f"CREATE DATABASE shop;\n\\{command} shop\nCREATE TABLE a ();\n")
     with pytest.raises(UsageError, match=rf"dump\.sql:2: \\{command} changes to another database.*pg_dump without -C"):
         ScriptWorkload().filling(LocalNode(), Database(workload="script", init=str(file)))
+
+
+@pytest.mark.parametrize("row", CONFIGURATIONS, ids=lambda row: row.report)
+def test_settings_are_read_in_postgresqls_order_or_named_as_not_read(row: Files, tmp_path: Path) -> None:
+    for name, text in row.files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = configuration.read_files(LocalNode(), str(tmp_path / "postgresql.conf"))
+    assert {name: value for name, value in found.settings.items() if name != "data_directory"} == row.settings
+    assert len(found.includes) == len(row.warnings)
+    assert all(part in warning for part, warning in zip(row.warnings, found.includes, strict=True))
+    sent: list[bytes] = []
+    UploadedFiles(lambda name, data: sent.append(data) or "/there").send(CompareRequest(settings_from=str(tmp_path / "postgresql.conf")))
+    (tmp_path / "sent.conf").write_bytes(sent[0])
+    there = configuration.read_files(LocalNode(), str(tmp_path / "sent.conf"))
+    assert row.settings.items() <= there.settings.items() and len(there.includes) >= len(row.warnings)

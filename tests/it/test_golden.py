@@ -51,7 +51,7 @@ class Made:
 def cached(node: LocalNode, installation: Installation, account: str | None) -> Iterator[Made]:
     cache = Path(tempfile.mkdtemp(prefix="pgherd-test-", dir="/tmp"))
     cache.chmod(0o755)
-    contents = loaders(node, [Database(name="bench", scale=1), Database(name="twin", scale=1)])
+    contents = loaders(node, [Database(name="bench", scale=1), Database(name="twin", scale=1)], {})
     try:
         yield Made(ensure(node, installation, contents, account=account, cache_dir=str(cache), socket_dir=str(cache / "s")), cache)
     finally:
@@ -59,7 +59,7 @@ def cached(node: LocalNode, installation: Installation, account: str | None) -> 
 
 
 def load(node, installation: Installation, account: str | None, place: Path, *databases: Database, **options) -> Template:
-    contents = loaders(node, databases)
+    contents = loaders(node, databases, {})
     return ensure(node, installation, contents, account=account, cache_dir=str(place), socket_dir=str(place / "s"), **options)
 
 
@@ -78,7 +78,7 @@ def test_a_golden_copy_is_whole_stopped_and_the_accounts(cached: Made, node, ins
 
 def test_it_is_made_once(cached: Made, node, installation: Installation, account: str | None) -> None:
     messages: list[str] = []
-    contents = loaders(node, [Database(name="bench", scale=1), Database(name="twin", workload="select-only", scale=1)])
+    contents = loaders(node, [Database(name="bench", scale=1), Database(name="twin", workload="select-only", scale=1)], {})
     result = ensure(node, installation, contents, account=account, cache_dir=str(cached.cache), socket_dir="/nowhere", say=messages.append)
     assert (result, messages) == (cached.golden, [])
     assert find(node, installation, contents[:1], str(cached.cache)) is None
@@ -197,9 +197,9 @@ def test_data_that_an_init_file_reads_are_part_of_the_contents(node, installatio
     with rehearsal(node, golden, installation, account=account, directory=str(place), socket_dir=str(place / "s")) as server:
         assert server.sql("SELECT sum(id) FROM item", database="bench") == [(3,)]
         server.disconnect(["bench"])
-    assert find(node, installation, loaders(node, [database]), str(place)) == golden
+    assert find(node, installation, loaders(node, [database], {}), str(place)) == golden
     (place / "ids.csv").write_text("1\n20\n")
-    assert find(node, installation, loaders(node, [database]), str(place)) is None
+    assert find(node, installation, loaders(node, [database], {}), str(place)) is None
 
 
 def test_an_error_in_an_init_file_names_its_line_and_leaves_nothing(node, installation: Installation, account, place: Path) -> None:
@@ -226,7 +226,7 @@ def test_two_builders_make_one(node, installation: Installation, account: str | 
 
     def build(number: int) -> None:
         try:
-            contents = loaders(node, [Database(scale=1)])
+            contents = loaders(node, [Database(scale=1)], {})
             sockets = str(place / f"s{number}")
             collected.append(
                 ensure(LocalNode(), installation, contents, account=account, cache_dir=str(place), socket_dir=sockets, say=messages.append)
@@ -245,7 +245,7 @@ def test_two_builders_make_one(node, installation: Installation, account: str | 
 
 
 def test_torn_copies_are_discarded(node, installation: Installation, account: str | None, place: Path) -> None:
-    contents = loaders(node, [Database(scale=1)])
+    contents = loaders(node, [Database(scale=1)], {})
     key = key_of(installation, contents, checksums_default(installation.major))
     parent = place / "golden"
     (parent / f".unfinished-{key}-01234567/data").mkdir(parents=True)
@@ -277,7 +277,7 @@ from pgherd.workloads.registry import loaders
 
 bin_, version, major, place, account = sys.argv[1:]
 node = LocalNode()
-contents = loaders(node, [Database(workload="script", init=place + "/slow.sql")])
+contents = loaders(node, [Database(workload="script", init=place + "/slow.sql")], {})
 installation = Installation(bin_, version, int(major), "system")
 ensure(node, installation, contents, account=account or None, cache_dir=place, socket_dir=place + "/s")
 """

@@ -18,8 +18,8 @@ def test_what_workloads_give_can_make_a_golden_copy(tmp_path, workload):
     init = tmp_path / "init.sql"
     init.write_text("create table t (i int);")
     database = Database(workload=workload, init=str(init) if workload == "script" else None)
-    (created,) = loaders(LocalNode(), [database])
-    assert _names(DataLoader) == {"database", "identity", "size_estimate", "load"}
+    (created,) = loaders(LocalNode(), [database], {})
+    assert _names(DataLoader) == {"database", "identity", "size_estimate", "settings", "load"}
     assert all(hasattr(created, name) for name in _names(DataLoader))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ class Known:
     database: str = "bench"
     identity: str = "pgbench-10"
     size_estimate: int | None = 10**8
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def load(self, target: object, say: object = None) -> None:
         raise AssertionError("unexpected load")

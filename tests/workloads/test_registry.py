@@ -28,10 +28,10 @@ def test_the_users_transactions_belong_to_script() -> None:
 
 
 def test_fillings_of_a_server() -> None:
-    result = loaders(LocalNode(), [Database(name="a", scale=1), Database(name="b", workload="select-only", scale=2)])
+    result = loaders(LocalNode(), [Database(name="a", scale=1), Database(name="b", workload="select-only", scale=2)], {})
     assert [(loader.database, loader.identity) for loader in result] == [("a", "pgbench-1"), ("b", "pgbench-2")]
     with pytest.raises(UsageError, match="no workload"):
-        loaders(LocalNode(), [Database(workload="nope")])
+        loaders(LocalNode(), [Database(workload="nope")], {})
 
 
 def test_client_options_name_the_socket() -> None:

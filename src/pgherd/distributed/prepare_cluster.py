@@ -26,6 +26,8 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
+from pgherd.node.local import LocalNode
+from pgherd.postgres import configuration
 from pgherd.prepare import hosts as prepare_hosts
 from pgherd.prepare import merge
 from pgherd.prepare.prepared_study import PreparedStudy
@@ -78,7 +80,7 @@ class UploadedFiles:
         for name in _ONE_FILE:
             value = options.get(name)
             if value and (name != "settings_from" or Path(value).is_file()):  # otherwise it is a server's DSN
-                changed[name] = self._sent(value)
+                changed[name] = self._settings(value) if name == "settings_from" else self._sent(value)
         return changed
 
     def _variant(self, text: str) -> str:
@@ -96,9 +98,18 @@ class UploadedFiles:
         script = parse_script(text, os.path.exists)
         return text if is_provided(script) else f"{self._sent(script.source)}@{script.weight}"
 
-    def _sent(self, path: str) -> str:
+    def _settings(self, path: str) -> str:
+        """Send one file with the settings of all files that PostgreSQL would read, and with includes that cannot be read."""
         try:
-            data = Path(path).read_bytes()
+            found = configuration.read_files(LocalNode(), path)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from None
+        missing = "".join(f"include {configuration.quote(unread.partition(': ')[0])}\n" for unread in found.includes)
+        return self._sent(path, (configuration.write(found.settings) + missing).encode())
+
+    def _sent(self, path: str, data: bytes | None = None) -> str:
+        try:
+            data = Path(path).read_bytes() if data is None else data
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from None
         plain_name = re.sub(r"[^\w.-]", "_", Path(path).name)  # without characters at which options are split

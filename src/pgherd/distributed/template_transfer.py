@@ -205,7 +205,7 @@ class TemplateTransfer:
             if server.dsn is None:
                 installation = self._installations[server.bin]
                 checksums = checksums_default(installation.major) if server.checksums is None else server.checksums
-                key = templates.key_of(installation, loaders(self._node, server.databases), checksums)
+                key = templates.key_of(installation, loaders(self._node, server.databases, server.settings), checksums)
                 if templates.at(self._node, self._cache, key) is None:
                     missing[key] = server.bin
         self._missing |= missing

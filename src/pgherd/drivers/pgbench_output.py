@@ -109,6 +109,8 @@ def read_report(files: Mapping[str, str]) -> PgbenchReport:
         raise ValueError(f"pgbench failed: {last_messages(stdout, stderr)}")
     transactions = _number(r"number of transactions actually processed: (\d+)", stdout)
     failed = _number(r"number of failed transactions: (\d+) ", stdout)
+    if transactions == 0 and failed is None:  # without transactions the report ends here
+        failed = 0.0
     if transactions is None or failed is None:
         raise ValueError(f"pgbench wrote no final report; its last messages: {last_messages(stdout, stderr)}")
     tps = _number(r"tps = (\d+\.\d+) \(", stdout)

@@ -15,7 +15,7 @@ No Node represents another host of a cluster. The agent of each host (pgherd.dis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -302,6 +302,11 @@ class DataLoader(Protocol):
     @property
     def size_estimate(self) -> int | None:
         """Expected size in bytes, or None if it is unknown before the load."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Settings of PostgreSQL that the load requires. They are part of the identity."""
         ...
 
     def load(self, target: LoaderServer, say: Say = silent) -> None:

@@ -5,11 +5,13 @@ The grammar is that of src/backend/utils/misc/guc-file.l.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pgherd.model.errors import UsageError
+from pgherd.node.protocol import Node
 
 _LETTER = r"[A-Za-z_\u0080-\U0010ffff]"
 _ID = rf"{_LETTER}(?:{_LETTER}|[0-9])*"
@@ -23,6 +25,10 @@ _NOTHING = re.compile(_REST)
 _LINE = re.compile(rf"{_BLANK}((?>{_NAME})){_BLANK}=?{_BLANK}(?:{_STRING}|({_NUMBER}|{_WORD})){_REST}")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _INCLUDES = ("include", "include_if_exists", "include_dir")
+_AUTOMATIC = "postgresql.auto.conf"
+"""File of ALTER SYSTEM, in the data directory. PostgreSQL reads it last."""
+_MAX_DEPTH = 10
+"""Maximum depth of includes, as in PostgreSQL (CONF_FILE_MAX_DEPTH)."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Configuration:
     """Parsed postgresql.conf.
 
     ``settings`` are keyed by lower-case name. The last occurrence of a name counts. ``includes`` are the include
-    directives, which are not followed.
+    directives that were not followed.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -43,8 +49,14 @@ def read(text: str, source: str = "postgresql.conf") -> Configuration:
     Raises:
         UsageError: The text has a syntax error. The message contains ``source`` and the line.
     """
-    settings: dict[str, str] = {}
-    includes: list[str] = []
+    found = entries(text, source)
+    includes = [f"{name} '{value}'" for name, value in found if name in _INCLUDES]
+    return Configuration({name: value for name, value in found if name not in _INCLUDES}, includes)
+
+
+def entries(text: str, source: str = "postgresql.conf") -> list[tuple[str, str]]:
+    """Return the names (lower case) and values of all lines in order, including the include directives. Raises as ``read``."""
+    found: list[tuple[str, str]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if _NOTHING.fullmatch(line):
             continue
@@ -53,12 +65,60 @@ def read(text: str, source: str = "postgresql.conf") -> Configuration:
             raise UsageError(f"{source}, line {number}: '{line.strip()}' is not a line of the form 'name = value'")
         name, quoted, bare = match.groups()
         value = bare if quoted is None else unquote(quoted)
-        name = name.lower()
-        if name in _INCLUDES:
-            includes.append(f"{name} '{value}'")
-        else:
-            settings[name] = value
-    return Configuration(settings, includes)
+        found.append((name.lower(), value))
+    return found
+
+
+def read_files(node: Node, path: str) -> Configuration:
+    """Read a postgresql.conf with its includes and its postgresql.auto.conf, in PostgreSQL's order.
+
+    ``includes`` of the result are the files that cannot be read, each with the reason.
+
+    Raises:
+        UsageError: A file has a syntax error.
+        OSError: The file itself cannot be read.
+    """
+    settings: dict[str, str] = {}
+    unread: list[str] = []
+
+    def add(file: str, depth: int) -> None:
+        for name, value in entries(node.read(file).decode(errors="replace"), file):
+            if name not in _INCLUDES:
+                settings[name] = value
+                continue
+            target = os.path.join(os.path.dirname(os.path.abspath(file)), value)
+            if depth == _MAX_DEPTH:
+                unread.append(f"{target}: more than {_MAX_DEPTH} files include each other")
+                return
+            try:
+                for included in _included_files(node, name, target):
+                    add(included, depth + 1)
+            except FileNotFoundError as error:
+                if name != "include_if_exists":
+                    unread.append(f"{error.filename or target}: {error.strerror}")
+            except OSError as error:
+                unread.append(f"{error.filename or target}: {error.strerror}")
+
+    add(path, 0)
+    directory = os.path.join(os.path.dirname(os.path.abspath(path)), settings.get("data_directory", ""))
+    automatic = os.path.join(directory, _AUTOMATIC)
+    if os.path.basename(path) != _AUTOMATIC:
+        try:
+            add(automatic, 0)
+        except FileNotFoundError as error:  # no ALTER SYSTEM in a cluster of this host
+            if not node.exists(directory):
+                unread.append(f"{automatic}: {error.strerror}")
+        except OSError as error:
+            unread.append(f"{automatic}: {error.strerror}")
+    return Configuration(settings, unread)
+
+
+def _included_files(node: Node, directive: str, target: str) -> list[str]:
+    """Return the files of an include directive. Those of a directory are sorted by their bytes."""
+    if directive != "include_dir":
+        return [target]
+    names = [name for name in node.listdir(target) if name.endswith(".conf") and not name.startswith(".")]
+    return [os.path.join(target, name) for name in sorted(names, key=os.fsencode)]
 
 
 def unquote(inner: str) -> str:

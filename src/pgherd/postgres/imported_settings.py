@@ -63,6 +63,8 @@ class ImportedSettings:
 def import_settings(node: Node, source: str, installation: Installation, account: str | None, workdir: str) -> ImportedSettings:
     """Import settings from ``source``: the path of a postgresql.conf, or the DSN of a server, which is only read.
 
+    The includes of the file and its postgresql.auto.conf are read too.
+
     Settings that would break or misplace a private server are ignored, and so are settings unknown to this PostgreSQL
     version. ``account`` and ``workdir`` are as for ``validation.complaints``.
 
@@ -76,8 +78,8 @@ def import_settings(node: Node, source: str, installation: Installation, account
         file = _from_file(node, source)
         settings = dict(file.settings)
         warnings += [
-            f"{source} has {directive}, which is not followed; give that file to --settings-from, or its settings to --set"
-            for directive in file.includes
+            f"--settings-from {source}: {unread}; its settings are missing, give them with --set, or let pgherd read the file"
+            for unread in file.includes
         ]
     accepted, dropped = fit(settings, _available(node, installation, settings))
     unknown = _unknown(settings_validation.complaints(node, installation, accepted, account, workdir))
@@ -148,12 +150,11 @@ def _is_dsn(node: Node, source: str) -> bool:
 
 def _from_file(node: Node, path: str) -> configuration.Configuration:
     try:
-        text = node.read(path).decode(errors="replace")
+        return configuration.read_files(node, path)
     except OSError as error:
         raise UsageError(
             f"--settings-from {path} cannot be read: {error.strerror or error}; give the path of a postgresql.conf, or a DSN"
         ) from error
-    return configuration.read(text, path)
 
 
 # Values with their units. Settings of this connection and computed settings are excluded, because no user chose them.

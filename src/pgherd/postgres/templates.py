@@ -294,7 +294,7 @@ def _build(
     data = os.path.join(unfinished, "data")
     initdb(node, installation, data, account=account, checksums=checksums)
     server = Instance(node, installation, data, socket_dir, account=account, name="golden", log=os.path.join(unfinished, "log"))
-    server.write_settings(LOADING)
+    server.write_settings({**LOADING, **{name: value for loader in contents for name, value in loader.settings.items()}})
     server.start()
     try:
         server.wait_ready()

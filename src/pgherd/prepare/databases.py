@@ -116,6 +116,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
         update_percent=request.update_percent,
         check_consistency=request.check_consistency,
         start_state=request.start_state,
+        duration=request.duration,
         given=frozenset(request.model_fields_set),
     )
     requested_servers = RequestedServers(

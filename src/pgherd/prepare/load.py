@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import UsageError
@@ -22,6 +23,11 @@ _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible fractions of logged transactions. They are few, so that variants of one script usually have the same fraction."""
 
 
+LEAST_TRANSACTIONS = 10
+"""Least number of transactions per database that must be due in a trial."""
+_LONGEST_GAP_S = 60.0
+
+
 @dataclass(frozen=True)
 class RequestedLoad:
     """Options of databases and their load, as the user gives them.
@@ -30,6 +36,7 @@ class RequestedLoad:
         scripts: values of ``--script``.
         init: value of ``--init-script``.
         external: the databases are on an external server.
+        duration: measured time of a trial in seconds. None: the study chooses it.
         given: names of all options that the user gives. The others have defaults.
     """
 
@@ -50,6 +57,7 @@ class RequestedLoad:
     update_percent: int | None
     check_consistency: bool
     start_state: State
+    duration: float | None
     given: frozenset[str]
 
 
@@ -64,6 +72,7 @@ class Load:
         scripts: pgbench scripts. ``user_scripts`` is True if they are from the user.
         read_only: the scripts write nothing. ``assumed`` is True if only the user says so.
         start_state: state in which servers start a trial.
+        duration: measured time of a trial in seconds. None: the study chooses it.
         messages: sentences on chosen defaults, and warnings.
     """
 
@@ -82,6 +91,7 @@ class Load:
     check_consistency: bool
     start_state: State
     messages: tuple[str, ...]
+    duration: float | None = None
     init_data: InitData | None = None
 
     @property
@@ -98,8 +108,9 @@ def choose_load(requested: RequestedLoad, node: Node) -> Load:
     """Return the load that the options describe.
 
     Raises:
-        UsageError: options contradict each other, or ``--init-script`` or a data file of it cannot be read.
+        UsageError: options contradict each other, the rate is too low, or ``--init-script`` or a data file of it cannot be read.
     """
+    require_rate(requested)
     mix = own_mix(requested)
     own = mix if not requested.init else None
     parsed, read_only, about_scripts = scripts(requested, mix, node)
@@ -122,8 +133,27 @@ def choose_load(requested: RequestedLoad, node: Node) -> Load:
         check_consistency=requested.check_consistency,
         start_state=own.state if own and "start_state" not in requested.given else requested.start_state,
         messages=(*about_scripts, *about_data),
+        duration=requested.duration,
         init_data=data,
     )
+
+
+def require_rate(requested: RequestedLoad) -> None:
+    """Require a rate at which a trial has some transactions.
+
+    At a lower one pgbench ends before its time if no further transaction is due, and does not end at its stop signal until one is due.
+
+    Raises:
+        UsageError: The rate is lower. The message contains the lowest rate.
+    """
+    if requested.rate is None or requested.duration is None:
+        return
+    lowest = ceil(100 * LEAST_TRANSACTIONS / min(requested.duration, _LONGEST_GAP_S)) / 100
+    if requested.rate < lowest:
+        raise UsageError(
+            f"--rate {requested.rate:g} is too low: {LEAST_TRANSACTIONS} transactions of a database must be due in "
+            f"{requested.duration:g} s (--duration) and in any minute; give --rate {lowest:g} or more"
+        )
 
 
 def on_external(load: Load, external: ExternalDatabaseInfo) -> Load:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 
 from pgherd.host import paths
@@ -12,7 +13,7 @@ from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import UsageError
 from pgherd.model.prometheus import PrometheusSource
-from pgherd.model.units import format_bytes
+from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import (
     clones,
@@ -47,6 +48,8 @@ MEMORY = 256 * 2**20
 
 UNKNOWN_SIZE = 256 * 2**20
 """Assumed bytes of a database that is not loaded yet."""
+_REHEARSAL_S = 60.0
+"""Time limit of a transaction that is tried once, on a server that was just started."""
 _SIZES = ("shared_buffers", "huge_pages", "huge_page_size")
 
 _PGBENCH = ("select-only", "tpcb-like", "simple-update")
@@ -308,7 +311,8 @@ def tried_size(workspace: Workspace, servers: ServerChoice, load: Load) -> Datab
     node, account, cache, database = workspace.node, workspace.account, str(workspace.cache), load.database()
     for script in load.scripts:
         user_scripts.require_readable(node, script)
-    contents = loaders(node, [database])
+    settings = _settings_of_scripts(workspace, servers)
+    contents = loaders(node, [database], settings)
     template = templates.find(node, servers.usable, contents, cache, servers.checksums)
     if template is None and workspace.dry:
         return None
@@ -321,23 +325,36 @@ def tried_size(workspace: Workspace, servers: ServerChoice, load: Load) -> Datab
     size = sum(template.databases.values())
     if workspace.dry:
         return DatabaseSize(size)
-    directory, settings = str(workspace.directory), _settings_of_scripts(workspace, servers)
     with clones.rehearsal(
-        node, template, servers.usable, account=account, directory=directory, socket_dir=sockets, settings=settings
+        node, template, servers.usable, account=account, directory=str(workspace.directory), socket_dir=sockets, settings=settings
     ) as server:
-        user_scripts.dry_run(server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, read_only=load.assumed)
-        pace = user_scripts.pace(server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, read_only=load.assumed)
+        longest = max(_REHEARSAL_S, load.duration or 0.0)
+        user_scripts.dry_run(
+            server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, timeout=longest, read_only=load.assumed
+        )
+        pace = user_scripts.pace(
+            server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, timeout=longest, read_only=load.assumed
+        )
+    if pace is not None and load.duration is not None and pace > load.duration:
+        raise UsageError(
+            f"a transaction of the scripts takes {format_seconds(pace)} with one client, longer than the measured time of a trial "
+            f"({format_seconds(load.duration)}); give --duration {ceil(10 * pace)}s or more, or make it shorter"
+        )
     return DatabaseSize(size, pace)
 
 
 def _settings_of_scripts(workspace: Workspace, servers: ServerChoice) -> dict[str, str]:
     """Return the settings of --set, because a script may need them: a search_path, a library, a custom variable.
 
-    Memory sizes are omitted, because they apply only to the measured servers. Raises UsageError if PostgreSQL rejects a setting.
+    Libraries and their settings are also those of --settings-from. Memory sizes are omitted, because they apply only to the
+    measured servers. Raises UsageError if PostgreSQL rejects a setting.
     """
-    settings = {name: value for name, value in servers.requested.by_set.items() if name not in (*PRIVATE, *_SIZES)}
+    node, usable, account, directory = workspace.node, servers.usable, workspace.account, str(workspace.directory)
+    copied = import_settings(node, servers.settings_from, usable, account, directory).settings if servers.settings_from else {}
+    by_set = {name: value for name, value in servers.requested.by_set.items() if name not in (*PRIVATE, *_SIZES)}
+    settings = {**user_scripts.loading_settings(copied), **by_set}
     if settings:
-        settings_validation.validate(workspace.node, servers.usable, settings, workspace.account, str(workspace.directory))
+        settings_validation.validate(node, usable, settings, account, directory)
     return settings
 
 

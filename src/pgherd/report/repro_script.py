@@ -37,12 +37,13 @@ from pgherd.study.study import studies
 from pgherd.workloads import bundled_scripts
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
 from pgherd.workloads.user_script import load_arguments as psql_arguments
+from pgherd.workloads.user_script import loading_settings
 
 # Placeholders of the script's variables in arguments made by other code.
 _BIN, _WORK = "\0BIN\0", "\0WORK\0"
 _VARIABLES = {_BIN: '"$BIN"', _WORK: '"$work"'}
-_Contents = tuple[tuple[Database, ...], bool | None]
-"""Contents of a loaded cluster: databases, and whether its pages have checksums."""
+_Contents = tuple[tuple[Database, ...], bool | None, tuple[tuple[str, str], ...]]
+"""Contents of a loaded cluster: databases, whether its pages have checksums, and settings during loading."""
 _INITDB_DATABASES = ("postgres", "template1")
 
 
@@ -156,7 +157,12 @@ def _listed(cpus: Iterable[int]) -> str:
 
 
 def _contents(server: Server) -> _Contents:
-    return server.databases, server.checksums
+    return server.databases, server.checksums, tuple(sorted(_loading(server).items()))
+
+
+def _loading(server: Server) -> dict[str, str]:
+    """Return the settings of the server during loading."""
+    return {**LOADING, **(loading_settings(server.settings) if any(database.init for database in server.databases) else {})}
 
 
 def _loaded(servers: list[Server]) -> dict[_Contents, tuple[str, Server]]:
@@ -241,7 +247,7 @@ def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]
     major = int(re.match(r"\d+", server.version)[0])  # type: ignore[index]
     yield "# Load once."
     yield f"create {name} {join(instance.initdb_arguments(major, checksums=server.checksums))}"
-    yield from _settings(name, LOADING, name, "During loading only.")
+    yield from _settings(name, _loading(server), name, "During loading only.")
     yield f"start {name} - all"
     yield f"ready {name}"
     first: dict[tuple[object, ...], str] = {}

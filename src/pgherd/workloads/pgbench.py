@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
@@ -38,6 +39,7 @@ def load_arguments(scale: int, partitions: int = 1) -> list[str]:
 class PgbenchLoader:
     """Loader of pgbench's four tables, with ``partitions`` of the accounts."""
 
+    settings: ClassVar[Mapping[str, str]] = {}
     database: str
     scale: int
     partitions: int = 1

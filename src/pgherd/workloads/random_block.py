@@ -7,9 +7,10 @@ its popular part if rows are chosen by a Zipfian distribution, and can have any 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import ClassVar
 
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError, UsageError
@@ -76,6 +77,7 @@ def size_estimate(mib: int) -> int:
 class RandomBlockLoader:
     """Loader of a table of ``scale`` MiB."""
 
+    settings: ClassVar[Mapping[str, str]] = {}
     database: str
     scale: int
     partitions: int = 1

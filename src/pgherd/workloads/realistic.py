@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
@@ -133,6 +133,7 @@ class SampleRows:
 class RealisticLoader:
     """Loader of ``scale`` thousand people, addresses and listings."""
 
+    settings: ClassVar[Mapping[str, str]] = {}
     database: str
     scale: int
 

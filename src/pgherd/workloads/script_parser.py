@@ -16,11 +16,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _WORD_START, _WORD_REST = r"A-Za-z_\u0080-\U0010ffff", r"A-Za-z0-9_$\u0080-\U0010ffff"
-_STRING_CONTINUED = r"[ \t\f\v]*[\r\n](?:\s|--[^\r\n]*[\r\n])*'"
-"""A string goes on if only a line break separates it from the next quote."""
 _COMMON = rf"""(?P<comment>--[^\r\n]*)
       | (?P<block>/\*)
-      | (?P<escape>[eE]'(?:[^'\\]|\\.|''|'{_STRING_CONTINUED})*(?:'|\Z))
+      | (?P<escape>[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z))
       | (?P<string>'(?:[^']|'')*(?:'|\Z))
       | (?P<name>"(?:[^"]|"")*(?:"|\Z))
       | (?P<dollar>\$(?:[{_WORD_START}][A-Za-z0-9_\u0080-\U0010ffff]*)?\$)

@@ -12,8 +12,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pgherd.model.deployment import Database, InitData
@@ -28,6 +28,10 @@ _PROGRAMS = ("shell", "setshell")
 _DIGEST_TIMEOUT_S = 3600.0
 _WRITABLE = re.compile(r"\bread\s+write\b|\b(?:default_)?transaction_read_only\b", re.IGNORECASE)
 _INCLUDES = ("i", "ir", "include", "include_relative")
+_LIBRARIES = (
+    *("shared_preload_libraries", "session_preload_libraries", "local_preload_libraries"),
+    *("dynamic_library_path", "extension_control_path"),
+)
 _CONNECTS = ("c", "connect")
 _NO_OBJECTS = """SELECT NOT EXISTS (SELECT FROM pg_class WHERE oid >= 16384) AND NOT EXISTS (SELECT FROM pg_proc WHERE oid >= 16384)
 AND NOT EXISTS (SELECT FROM pg_largeobject_metadata)"""
@@ -55,6 +59,11 @@ def is_provided(script: Script) -> bool:
     return script.source.startswith(_BUILTIN) or bundled_scripts.text(script.source) is not None
 
 
+def loading_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a measured server that an SQL file may need while it is loaded: libraries, and settings of libraries."""
+    return {name: value for name, value in settings.items() if value and (name in _LIBRARIES or "." in name)}
+
+
 def load_arguments(scale: int) -> list[str]:
     """Return psql's arguments for an SQL file on standard input that fills a database, without the connection."""
     return ["--no-psqlrc", "--quiet", "--output=/dev/null", f"--set=scale={scale}", "--set=ON_ERROR_STOP=1", "--file=-"]
@@ -69,12 +78,16 @@ class ScriptLoader:
     init: str
     digest: str
     data: InitData
+    settings: Mapping[str, str] = field(default_factory=dict)
     size_estimate: None = None
 
     @property
     def identity(self) -> str:
-        """Scale and hash of the file and its data files: ``script-10-a1b2c3d4e5f6``."""
-        return f"script-{self.scale}-{self.digest}"
+        """Scale and hash of the file, its data files and its settings: ``script-10-a1b2c3d4e5f6``."""
+        if not self.settings:
+            return f"script-{self.scale}-{self.digest}"
+        inputs = json.dumps([self.digest, sorted(self.settings.items())])
+        return f"script-{self.scale}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
 
     def load(self, target: LoaderServer, say: Say = silent) -> None:
         """Run the file with psql, which stops at the first error.

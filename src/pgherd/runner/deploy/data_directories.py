@@ -24,6 +24,7 @@ from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by, wal_dire
 from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.workloads.registry import loaders
+from pgherd.workloads.user_script import loading_settings
 
 PORT = 5432
 _KILL_TIMEOUT_S = 5.0
@@ -42,7 +43,8 @@ class Templates:
 
     def of(self, server: Server) -> Template:
         """Return the template for this server's databases. Raises as ``templates.ensure``."""
-        key = f"{server.bin} {server.checksums} " + "".join(database.model_dump_json() for database in server.databases)
+        databases = "".join(database.model_dump_json() for database in server.databases)
+        key = f"{server.bin} {server.checksums} {loading_settings(server.settings)} {databases}"
         if key not in self._templates:
             node, account = self._session.node, self._session.account
             sockets = self._session.sockets / "golden"
@@ -50,7 +52,7 @@ class Templates:
             self._templates[key] = templates.ensure(
                 node,
                 self._installations[server.bin],
-                loaders(node, server.databases),
+                loaders(node, server.databases, server.settings),
                 account=account,
                 cache_dir=str(self._session.cache),
                 socket_dir=str(sockets),

@@ -42,6 +42,7 @@ from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool
 
 _POLL_INTERVAL_S = 0.5
 _STOP_TIMEOUT_S = 30.0
+_MAX_STOP_TIMEOUT_S = 300.0
 
 
 def run(
@@ -119,6 +120,7 @@ def drive(
         guests.begin(resolver.guests())
         sampling.add(process_sources(_backends(view, sampling)))
         previous: list[RunningDriver] = []
+        patience = _patience(trial)
         # Prepare all phases now: at a border, only the spawns of the new drivers may follow the signal to the previous ones.
         launches_by_phase = [launches(node, phase, resolver, scratch / f"{number:02d}") for number, phase in enumerate(trial.phases)]
         border = begin
@@ -131,7 +133,7 @@ def drive(
             played.append(MeasuredPhase(phase, 0.0, 0.0, running))
             for launch in launching:
                 running.append(RunningDriver.start(launch))
-            _reap(previous, resolver)
+            _reap(previous, resolver, patience)
             if phase.slices is not None:
                 driver_launch.await_programs(node, running, partial(_watch, running, resolver))
             start = (node.now() if border is None else border) + phase.warmup
@@ -161,7 +163,7 @@ def drive(
             played[-1] = MeasuredPhase(phase, start, stop, running, slices)
             previous = running
             border = None if border is None else start + phase.seconds
-        _reap(previous, resolver)
+        _reap(previous, resolver, patience)
     except BaseException as error:
         for played_phase in played:
             end = end_all if played_phase.phase.until == "drivers" else _kill
@@ -231,8 +233,13 @@ def _end(running: list[RunningDriver]) -> None:
         one.told = one.node.now()
 
 
-def _reap(running: list[RunningDriver], resolver: TargetResolver) -> None:
-    deadline = time.monotonic() + _STOP_TIMEOUT_S
+def _patience(trial: Trial) -> float:
+    """Return the seconds in which a driver must end after its stop signal: its transactions in progress may take a phase."""
+    return max(_STOP_TIMEOUT_S, *(min(phase.seconds, _MAX_STOP_TIMEOUT_S) for phase in trial.phases))
+
+
+def _reap(running: list[RunningDriver], resolver: TargetResolver, patience: float) -> None:
+    deadline = time.monotonic() + patience
     for driver in running:
         if driver.ended:
             continue
@@ -241,7 +248,8 @@ def _reap(running: list[RunningDriver], resolver: TargetResolver) -> None:
         except TimeoutError:
             _kill(running)
             raise TrialError(
-                f"{driver.load.driver} on {driver.target} did not end within {_STOP_TIMEOUT_S:.0f} s after its stop signal"
+                f"{driver.load.driver} on {driver.target} did not end within {patience:.0f} s after its stop signal; if a transaction "
+                "takes that long, raise --duration above it"
             ) from None
         driver.ended = driver.node.now()
         if code not in driver.driver.exit_codes:

@@ -47,7 +47,7 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy
     choices = [] if installation is None else [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
     need = 0
     if generated:
-        contents = [loaders(node, [Database(workload=str(kind.workload), scale=kind.scale)]) for kind in generated]
+        contents = [loaders(node, [Database(workload=str(kind.workload), scale=kind.scale)], {}) for kind in generated]
         # All templates stay, and the largest one is cloned.
         need = sum(map(templates.needed_bytes, contents)) + max(map(templates.needed_bytes, contents))
         disk_space.check_space(node, str(cache / "golden"), need, f"databases of {', '.join(kind.name for kind in generated)}")

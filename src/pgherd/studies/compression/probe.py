@@ -119,7 +119,7 @@ def _cloned_server(session: RunSession, installations: Mapping[str, Installation
     installation, node = installations[server.bin], session.node
     sockets = str(session.sockets / "golden")
     node.make_dir(sockets, mode=0o700, user=session.account)
-    contents = loaders(node, server.databases)
+    contents = loaders(node, server.databases, server.settings)
     template = templates.ensure(
         node,
         installation,

@@ -68,7 +68,7 @@ def measure(session: RunSession, installations: Mapping[str, Installation], tria
     sockets = session.sockets / "golden"
     session.node.make_dir(str(sockets), mode=0o700, user=session.account)
     for _, _, server in trial.deployment.servers():
-        installation, contents = installations[server.bin], loaders(session.node, server.databases)
+        installation, contents = installations[server.bin], loaders(session.node, server.databases, server.settings)
         template = templates.find(session.node, installation, contents, str(session.cache), server.checksums)
         created = template is None
         if template is None:

@@ -12,12 +12,12 @@ terminal. The functions in functions.sql process them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from math import log
-from typing import Any
+from typing import Any, ClassVar
 
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
@@ -265,6 +265,7 @@ def digest() -> str:
 class OrdersLoader:
     """Loader of nine tables of ``scale`` warehouses, with keys, indexes and functions."""
 
+    settings: ClassVar[Mapping[str, str]] = {}
     database: str
     scale: int
 

@@ -1,0 +1,148 @@
+"""Inputs from public bug reports (tests/field_reports) on real servers, and the scanner of SQL files against psql."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgherd.drivers import pgbench_output
+from pgherd.host.server_user import server_account
+from pgherd.node.local import LocalNode
+from pgherd.postgres import installations
+from pgherd.postgres.instance import Instance, initdb
+from pgherd.workloads.script_parser import backslash_commands
+
+NODE = LocalNode()
+SMALL = ("--databases", "1", "--repeats", "1", "--scale", "1", "--clients", "1", "--time-budget", "9s", "--no-report", "--json")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Instance]:
+    root = Path(tempfile.mkdtemp(prefix="reports-", dir="/tmp"))
+    root.chmod(0o755)
+    account = server_account()
+    usable = installations.reachable_copy(NODE, installations.choose(NODE), account, str(root))
+    instance = Instance(NODE, usable, str(root / "data"), str(root / "s"), account=account, name="reports")
+    try:
+        initdb(NODE, usable, instance.data_dir, account=account)
+        instance.write_settings({"fsync": "off", "shared_buffers": "32MB"})
+        instance.start()
+        instance.wait_ready()
+        instance.sql("CREATE TABLE t (a text)")
+        yield instance
+    finally:
+        instance.disconnect(["postgres"])
+        instance.stop("immediate", 10)
+        shutil.rmtree(root)
+
+
+def client(server: Instance, tool: str, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    argv = [server.installation.tool(tool), "-h", server.socket_dir, "-p", str(server.port), "-U", server.user, *arguments, "postgres"]
+    return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60)
+
+
+MARK = "this command is run"
+NOISE = ["-- from stdin;\n", "/* from stdin; /* \\echo no */ */ ", "\n", " "]
+PARTS = [
+    "'from stdin;'",
+    "'\\echo no'",
+    '1 AS "from stdin;"',
+    "$$from stdin;\n\\echo no\n$$",
+    "$a$ ' $$ $a$",
+    "E'it\\'s; \\\\'",
+    "(1)",
+]
+STATEMENTS = [
+    f"\\echo {MARK}\n",
+    f"\\set n 1 \\echo {MARK}\n",
+    f"\\set n 'a \\'\\\\ b' \\\\ SELECT 1; \\echo {MARK}\n",
+    f"\\! true \\echo {MARK}\n",
+    "COPY t FROM STDIN;\n\\echo no\n'\n\\.\n",
+    f"COPY t (a) FROM STDIN WITH (FORMAT csv); \\echo {MARK}\n\\i no\n\\.\n",
+    "COPY t FROM STDIN \\; COPY t FROM STDIN;\n\\echo no\n\\.\n/*\n\\.\n",
+    "COPY t FROM STDIN \\g\n$$\n\\.\n",
+    "\\copy t from stdin csv\n\\echo no\n\\.x\n\\.\n",
+    "\\copy (SELECT 'from stdin') to stdout\n",
+    "COPY (SELECT * FROM t) TO STDOUT;\n",
+    "SELECT 1 \\; SELECT 2;\n",
+]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.sampled_from(NOISE)
+        | st.sampled_from(STATEMENTS)
+        | st.lists(st.sampled_from(PARTS), max_size=4).map(lambda p: f"SELECT {', '.join(p)};\n"),
+        max_size=12,
+    )
+)
+def test_psql_runs_the_commands_that_the_scanner_finds(server: Instance, pieces: list[str]) -> None:
+    script = "".join(pieces)
+    found = sum(command == "echo" for _, command in backslash_commands(script, psql=True))
+    finished = client(server, "psql", "--no-psqlrc", "-q", "-f", "-", text=script)
+    assert finished.stderr == ""
+    assert finished.stdout.count(MARK) == found, (script, finished)
+
+
+def test_no_transaction_in_a_run_of_pgbench_is_a_result(server: Instance) -> None:
+    """No transaction is due in 2 s with a probability of 99.8 %, at 0.001 per second. The last attempt counts."""
+    for _ in range(3):
+        finished = client(server, "pgbench", "-n", "-f", "-", "-R", "0.001", "-T", "2", text="SELECT 1;\n")
+        report = pgbench_output.read_report({"stdout": finished.stdout, "stderr": finished.stderr})
+        if report.transactions == 0:
+            break
+    assert (report.transactions, report.failed, report.seconds) == (0, 0, None)
+
+
+@pytest.fixture
+def files(pgherd, place) -> Path:
+    (place / "extension.sql").write_text(
+        "CREATE EXTENSION pg_stat_statements;\nSELECT pg_stat_statements_reset();\nCREATE TABLE t AS SELECT 1 AS a;\n"
+    )
+    (place / "nothing.sql").write_text("-- \\connect\nSELECT 1;\n")
+    (place / "slow.sql").write_text("SELECT pg_sleep(3);\n")
+    (place / "größe = 'x'@corp.sql").write_text("SELECT a FROM t;\n")
+    (place / "postgresql.conf").write_text("work_mem = 1MB\n")
+    (place / "postgresql.auto.conf").write_text("shared_preload_libraries = 'pg_stat_statements'\npg_stat_statements.max = '2000'\n")
+    return place
+
+
+def test_an_extension_that_must_be_preloaded_is_loaded_with_it(pgherd, files: Path) -> None:
+    words = ("--init-script", str(files / "extension.sql"), "--script", str(files / "größe = 'x'@corp.sql"), "--duration", "1s")
+    without = pgherd("density", *SMALL, *words)
+    assert without.code == 2 and "must be loaded via" in without.message, without
+    ended = pgherd("density", *SMALL, *words, "--settings-from", str(files / "postgresql.conf"))
+    assert ended.code in (0, 1), ended
+    record = pgherd.record()
+    assert record["settings"]["shared_preload_libraries"] == "pg_stat_statements"
+    assert record["settings"]["pg_stat_statements.max"] == "2000" and record["settings"]["work_mem"] == "1MB"
+    trials = pgherd.trials()
+    assert trials and all(trial["error"] is None and trial["phases"][0]["targets"][0]["throughput"] > 10 for trial in trials)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--rate", "0.01", "--duration", "4s"), "give --rate 2.5 or more"),
+        (("--script", "slow.sql", "--duration", "2s"), r"longer than the measured time of a trial \(2 s\)"),
+        (
+            ("--script", "slow.sql", "--init-script", "nothing.sql"),
+            r"the database is empty: --init-script .*nothing\.sql creates nothing in it",
+        ),
+    ],
+    ids=["rate", "slow", "empty"],
+)
+def test_what_gives_no_number_is_refused_before_the_run(pgherd, files: Path, words, message) -> None:
+    ended = pgherd("density", *SMALL, *(str(files / word) if word.endswith(".sql") else word for word in words))
+    assert ended.code == 2, ended
+    assert re.search(message, json.loads(ended.out)["error"]), ended
