@@ -5,7 +5,8 @@ Each row has a name, the input, and the right result. The tests of this director
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import errno
+from typing import Literal, NamedTuple
 
 
 class Table(NamedTuple):
@@ -212,4 +213,29 @@ CONFIGURATIONS = [
         {"jit": "off", "work_mem": "1MB"},
         ("more than 10 files",),
     ),
+]
+
+
+class Remedy(NamedTuple):
+    """A cause why no cgroup can be created: errno (None: the place of the process), uid, container, version; and a part of the advice."""
+
+    report: str
+    number: int | None
+    uid: int
+    container: bool
+    version: Literal["v1", "v2"]
+    right: str
+
+
+REMEDIES = [
+    Remedy("root in a plain Docker container", errno.EROFS, 0, True, "v2", "run --privileged"),
+    Remedy("root in a plain Docker container, v1", errno.EROFS, 0, True, "v1", "run --privileged"),
+    Remedy("a user in a container", errno.EROFS, 1000, True, "v2", "run --privileged"),
+    Remedy("hidden cgroups", errno.ENOENT, 0, False, "v1", "findmnt -R /sys/fs/cgroup"),
+    Remedy("read-only cgroups of a host", errno.EROFS, 0, False, "v1", "remount,rw"),
+    Remedy("an ordinary user, v1", errno.EACCES, 1000, False, "v1", "run pgherd as root, or boot with cgroup v2"),
+    Remedy("an ordinary user, v2", errno.EACCES, 1000, False, "v2", "systemd-run --user --scope -p Delegate=yes"),
+    Remedy("root beside other processes", None, 0, False, "v2", "systemd-run --scope -p Delegate=yes"),
+    Remedy("root in a container that shares its cgroup", None, 0, True, "v2", "--cgroupns=private"),
+    Remedy("root of a user namespace", errno.EPERM, 0, False, "v2", "root of the host"),
 ]

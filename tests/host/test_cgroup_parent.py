@@ -244,6 +244,11 @@ def test_surrounding_takes_the_tightest_of_the_chain(tmp_path: Path, fake) -> No
     assert limits.cores == pytest.approx(1.5)
     assert limits.memory == 4 << 30
     assert limits.memory_dir == "/sys/fs/cgroup/a.slice"
+    (top / "a.slice/memory.high").write_text("max\n")
+    assert enclosing_limits(node, read_layout(node)) == limits
+    (top / "a.slice/b.scope/memory.high").write_text("2147483648\n")
+    limits = enclosing_limits(node, read_layout(node))
+    assert (limits.memory, limits.memory_dir) == (2 << 30, "/sys/fs/cgroup/a.slice/b.scope"), "the kernel throttles above it"
 
 
 def test_v1_limits(tmp_path: Path, fake) -> None:

@@ -111,11 +111,13 @@ def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
 
 def _server_user() -> tuple[str | None, str]:
     """Return the user of servers (None: the current one) and the reason why there is none, or ''."""
-    from pgherd.host.server_user import server_account
+    from pgherd.host.server_user import require_initdb, server_account
     from pgherd.model.errors import PgherdError
 
     try:
-        return server_account(), ""
+        account = server_account()
+        require_initdb(account)
+        return account, ""
     except PgherdError as error:
         return None, str(error)
 

@@ -32,6 +32,7 @@ _V1 = ("blkio", "cpu", "cpuacct", "cpuset", "memory")
 _V2 = ("cpu", "cpuset", "io", "memory")
 _REQUIRED = {"cpu", "memory"}
 
+_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 DELEGATE = "systemd-run --user --scope -p Delegate=yes pgherd …"
 """Command that gives an ordinary user a delegated subtree."""
 
@@ -173,9 +174,10 @@ def enclosing_limits(node: Node, layout: CgroupHierarchies) -> EnclosingLimits:
         fields = text_of(node, f"{directory}/cpu.max").split()
         if len(fields) == 2 and fields[0].isdigit() and fields[1].isdigit() and int(fields[1]):
             quotas.append(int(fields[0]) / int(fields[1]))
-        limit = _number(node, f"{directory}/memory.max")
-        if limit is not None:
-            limits.append((limit, directory))
+        for file in ("memory.max", "memory.high"):  # above memory.high the kernel throttles
+            limit = _number(node, f"{directory}/{file}")
+            if limit is not None:
+                limits.append((limit, directory))
     memory, memory_dir = min(limits, default=(None, None))
     return EnclosingLimits(min(quotas, default=None), memory, memory_dir)
 
@@ -242,14 +244,14 @@ def _find_v1(node: Node, layout: CgroupHierarchies) -> CgroupParent:
     # top, where only the host's groups compete.
     limits = enclosing_limits(node, layout)
     limited = limits.cores is not None or limits.memory is not None
-    reason = ""
+    failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     for nested in (True,) if limited else (False, True):
         parents = {name: layout.v1[name].own_dir if nested else layout.v1[name].mount for name in _V1 if name in layout.v1}
         try:
             for directory in dict.fromkeys(parents[name] for name in sorted(_REQUIRED)):
                 _probe(node, directory)
         except OSError as error:
-            reason = _reason(error)
+            failure = error
             continue
         if layout.v2:
             # Pressure files (PSI) need no controller.
@@ -260,7 +262,8 @@ def _find_v1(node: Node, layout: CgroupHierarchies) -> CgroupParent:
                 del parents[name]
         return CgroupParent("v1", parents, controllers=frozenset(set(parents) - {"v2"}), cores=limits.cores if nested else None)
     raise CgroupUnavailable(
-        f"no group can be created under cgroup v1 ({reason}); run pgherd as root, or boot with cgroup v2 and delegate a subtree"
+        f"no group can be created under cgroup v1 ({_reason(failure)}); "
+        + remedy(failure.errno, uid=_uid(node), container=in_container(node), version="v1")
     )
 
 
@@ -275,16 +278,52 @@ def _find_v2(node: Node, layout: CgroupHierarchies) -> CgroupParent:
     if is_root_group and limits.cores is None and limits.memory is None:
         candidates = list(dict.fromkeys([top, current]))
     reasons: list[str] = []
+    number: int | None = None
     for directory in candidates:
         try:
             return _try_v2(node, directory)
         except CgroupUnavailable as error:
             reasons.append(str(error))
+            number = None
         except OSError as error:
             reasons.append(_reason(error))
+            number = error.errno
     raise CgroupUnavailable(
-        f"no group can be created under cgroup v2 ({'; '.join(reasons)}); start it with `{DELEGATE}`, or run pgherd as root"
+        f"no group can be created under cgroup v2 ({'; '.join(reasons)}); "
+        + remedy(number, uid=_uid(node), container=in_container(node), version="v2")
     )
+
+
+def _uid(node: Node) -> int:
+    effective = re.search(r"^Uid:\s+\d+\s+(\d+)\s", text_of(node, "/proc/self/status"), re.MULTILINE)
+    return int(effective[1]) if effective else -1
+
+
+def in_container(node: Node) -> bool:
+    """Return True in a container of Docker, Podman, LXC or systemd-nspawn."""
+    variables = text_of(node, "/proc/1/environ").split("\0")
+    return any(map(node.exists, _CONTAINER_FILES)) or any(variable.startswith("container=") for variable in variables)
+
+
+def remedy(number: int | None, *, uid: int, container: bool, version: Literal["v1", "v2"]) -> str:
+    """Return what makes the creation of groups possible.
+
+    ``number`` is the errno of the attempt, None if the place of the process is the reason.
+    """
+    if number in (errno.EROFS, errno.ENOENT):
+        if container:
+            return "start the container with writable cgroups (docker or podman run --privileged, in Kubernetes privileged: true)"
+        hidden = "unmount what hides the cgroups (findmnt -R /sys/fs/cgroup)"
+        return hidden if number == errno.ENOENT else "mount it writable as root (mount -o remount,rw,bind DIRECTORY)"
+    if uid != 0 and version == "v1":
+        return "run pgherd as root, or boot with cgroup v2 and delegate a subtree"
+    if uid != 0:
+        return f"start it with `{DELEGATE}`, or run pgherd as root"
+    if container:
+        return "start the container with a cgroup of its own (docker or podman run --privileged --cgroupns=private)"
+    if number is None:
+        return f"start it with `{DELEGATE.replace(' --user', '')}`"
+    return "this root may not create groups, as in a user namespace; run pgherd as root of the host"
 
 
 def _try_v2(node: Node, directory: str) -> CgroupParent:

@@ -58,7 +58,7 @@ def gather(node: Node) -> HostFacts:
     clock = cpus.cpu_frequency(node, usable)
     smt = cpus.simultaneous_multithreading(node, threads)
     hypervisor = hypervisor_of(node, processors.hypervisor)
-    nodes = _numa_nodes(node)
+    nodes = len(set(cpus.numa_nodes(node, usable).values())) or None
     cores = min(float(len(usable)), limits.cores or float("inf"))
     memory = parse_meminfo(text_of(node, "/proc/meminfo"))
     total, available = memory.get("MemTotal", 0), memory.get("MemAvailable", 0)
@@ -153,11 +153,6 @@ def hypervisor_of(node: Node, hypervisor_flag: bool | None) -> str | None:
         if needle in clocks:
             return name
     return "unknown hypervisor" if hypervisor_flag else None
-
-
-def _numa_nodes(node: Node) -> int | None:
-    online = text_of(node, "/sys/devices/system/node/online")
-    return len(cpus.parse_list(online)) if online else None
 
 
 def _unreclaimable(node: Node, group: str | None) -> int:

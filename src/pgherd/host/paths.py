@@ -41,9 +41,19 @@ def cache_dir() -> Path:
 
 
 def _home(variable: str, system: Path, personal: Callable[[str], Path]) -> Path:
-    """Return the directory that an XDG variable selects. Raises CapabilityError for root if other users can change it."""
+    """Return the directory that an XDG variable selects.
+
+    Raises:
+        CapabilityError: other users can change it and pgherd runs as root, or the current user has no home directory.
+    """
     if os.geteuid() != 0:
-        return personal("pgherd")
+        try:
+            return personal("pgherd")
+        except RuntimeError:  # neither HOME nor an entry among the users
+            raise CapabilityError(
+                f"uid {os.geteuid()} has no home directory, so that pgherd has no place for its files; set HOME (or {variable}) to a "
+                "directory that only this user can change"
+            ) from None
     if not os.environ.get(variable):
         return system
     path = personal("pgherd")

@@ -68,6 +68,23 @@ def server_account(requested: str | None = None) -> str | None:
     )
 
 
+def require_initdb(account: str | None) -> None:
+    """Require that initdb knows the user that servers run as (``account``, None: the current one).
+
+    Raises:
+        CapabilityError: the current uid has no entry among the users, as in a container that runs with any uid.
+    """
+    if account is not None:
+        return
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise CapabilityError(
+            f"uid {os.geteuid()} has no entry among the users of this host, and initdb requires one; add it as root "
+            f"(useradd --uid {os.geteuid()} {DEDICATED}), run pgherd as a user that 'getent passwd' lists, or give --dsn"
+        ) from None
+
+
 def other_process(uid: int) -> str | None:
     """Return a process of a user that no pgherd has started, as a text: ``process 12 (postgres)``. None: there is none.
 

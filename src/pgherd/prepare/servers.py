@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pgherd.host import paths
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import require_initdb
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import UsageError
@@ -178,7 +179,7 @@ def choose_servers(requested: RequestedServers, load: RequestedLoad, workspace: 
 
     Raises:
         UsageError: there is no such installation, two options set the same parameter, or the external server rejects the load.
-        CapabilityError: this kernel has no huge pages, but a server would require them.
+        CapabilityError: this kernel has no huge pages, but a server would require them, or initdb does not know the user.
     """
     external = (
         None if requested.dsn is None else find_external(workspace.node, requested.dsn, requested.not_external, load, read_only=not writes)
@@ -189,6 +190,7 @@ def choose_servers(requested: RequestedServers, load: RequestedLoad, workspace: 
         for option, value in (("--server-cgroup", requested.cgroup), ("--prometheus", requested.prometheus)):
             if value is not None:
                 raise UsageError(f"{option} is for an external server; add its --dsn, or leave {option} out")
+        require_initdb(workspace.account)
         messages = describe_checksums(requested.data_checksums, installation.major)
     else:
         messages = describe_external(external, read_only=not writes, vcpus=requested.vcpus, trace_io=requested.trace_io)

@@ -8,7 +8,7 @@ import re
 
 from pgherd.host import paths
 from pgherd.host.facts import gather
-from pgherd.host.server_user import server_account
+from pgherd.host.server_user import require_initdb, server_account
 from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
@@ -41,6 +41,7 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy
     realistic = any(kind.workload == "realistic" for kind in kinds)
     facts = gather(node)
     account = server_account(request.run_as)
+    require_initdb(account)
     cache = paths.cache_dir()
     generated = [kind for kind in kinds if kind.workload is not None]
     installation = installations.choose(node, request.pg_bin, request.pg_version) if generated else None

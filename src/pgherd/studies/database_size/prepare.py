@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pgherd.host import paths
 from pgherd.host.facts import gather
-from pgherd.host.server_user import server_account
+from pgherd.host.server_user import require_initdb, server_account
 from pgherd.model.analysis import Thresholds
 from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
@@ -31,6 +31,7 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStud
     """Complete a database-size request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     facts = gather(node)
     account = server_account(request.run_as)
+    require_initdb(account)
     installation = installations.choose(node, request.pg_bin, request.pg_version)
     cache = paths.cache_dir()
     # A template that did not exist before is removed after its measurement. Therefore the largest one determines the space.

@@ -1,0 +1,77 @@
+"""Hosts as users have them: uids without an entry, read-only cgroups, inherited limits, and advice that must fit the cause."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgherd.host.cgroup_parent import remedy
+from reports import REMEDIES, Remedy
+
+UNKNOWN_UID = 54321
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the uid and to mount")
+
+
+def pgherd(*words: str, before: str, directory: Path, home: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run pgherd in a directory, after other commands of a shell, with the directory as HOME or without HOME."""
+    environment = {name: value for name, value in os.environ.items() if name != "HOME" and not name.startswith(("XDG_", "PGHERD_"))}
+    environment |= {"COLUMNS": "1000"} | ({"HOME": str(directory)} if home else {})
+    program = f'{before} "$@"'
+    argv = ["unshare", "--mount", "sh", "-c", program, "sh", sys.executable, "-m", "pgherd", *words]
+    return subprocess.run(argv, capture_output=True, text=True, env=environment, cwd=directory, timeout=120)
+
+
+@pytest.mark.parametrize("row", REMEDIES, ids=lambda row: row.report)
+def test_advice_fits_the_cause(row: Remedy) -> None:
+    text = remedy(row.number, uid=row.uid, container=row.container, version=row.version)
+    assert row.right in text
+    assert row.uid != 0 or "run pgherd as root," not in text
+
+
+@as_root
+def test_doctor_and_a_study_agree_about_a_uid_without_an_entry(place: Path) -> None:
+    place.chmod(0o777)
+    change = f"exec setpriv --reuid={UNKNOWN_UID} --regid=0 --clear-groups"
+    doctor = pgherd("doctor", before=change, directory=place)
+    if "Permission denied" in doctor.stderr:
+        pytest.skip("the interpreter is below a directory that other users cannot enter")
+    assert f"uid {UNKNOWN_UID} has no entry among the users of this host" in doctor.stdout
+    study = pgherd("density", "--databases", "1", "--dry-run", before=change, directory=place)
+    assert study.returncode == 3 and f"uid {UNKNOWN_UID} has no entry" in study.stderr and "getent passwd" in study.stderr, study
+    homeless = pgherd("density", "--databases", "1", "--dry-run", before=change, directory=place, home=False)
+    assert homeless.returncode == 3 and "has no home directory" in homeless.stderr and "set HOME" in homeless.stderr, homeless
+    assert not (place / "~").exists()
+
+
+@as_root
+def test_following_the_advice_makes_cgroups_writable(place: Path) -> None:
+    """In a mount namespace of its own, cgroups are hidden or read-only. Then the advice for a host without a container is followed."""
+    find = "from pgherd.host import cgroup_parent as c; from pgherd.node.local import LocalNode\n"
+    find += "try: print(c.find(LocalNode()).version)\nexcept c.CgroupUnavailable as error: print('unavailable', error)"
+
+    def found(*steps: str) -> list[str]:
+        script = "\n".join(("set -e", *('"$1" -c "$2"' if step == "find" else step for step in steps)))
+        argv = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, find]
+        finished = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        assert finished.returncode == 0, finished
+        return finished.stdout.splitlines()
+
+    (usual,) = found("find")
+    if usual.startswith("unavailable"):
+        pytest.skip(usual)
+    hidden, restored = found("mount -t tmpfs -o ro tmpfs /sys/fs/cgroup", "find", "umount /sys/fs/cgroup", "find")
+    assert hidden.startswith("unavailable") and "run pgherd as root" not in hidden and "boot with" not in hidden
+    assert restored == usual
+    groups = "$(findmnt -rn -o TARGET -t cgroup,cgroup2)"
+    frozen, thawed = found(
+        f"for g in {groups}; do mount -o remount,ro,bind $g; done",
+        "find",
+        f"for g in {groups}; do mount -o remount,rw,bind $g; done",
+        "find",
+    )
+    assert frozen.startswith("unavailable") and "Read-only file system" in frozen
+    assert thawed == usual
