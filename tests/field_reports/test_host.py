@@ -75,3 +75,22 @@ def test_following_the_advice_makes_cgroups_writable(place: Path) -> None:
     )
     assert frozen.startswith("unavailable") and "Read-only file system" in frozen
     assert thawed == usual
+
+
+def test_a_driver_with_many_clients_gets_the_open_files_that_it_needs() -> None:
+    """The soft limit of a login is low. Other commands keep it, and a hard limit is named before the command starts."""
+    code = """
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
+from pgherd.node.process import require_open_files
+count = ["sh", "-c", "ulimit -Sn"]
+print(LocalNode().run(Command(count, open_files=300)).out.strip(), LocalNode().run(Command(count)).out.strip())
+try:
+    require_open_files(500, "pgbench")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    limited = ["sh", "-c", 'ulimit -Sn 128 && ulimit -Hn 400 && exec "$@"', "sh", sys.executable, "-c", code]
+    finished = subprocess.run(limited, capture_output=True, text=True, check=True)
+    assert finished.stdout.splitlines()[0] == "300 128"
+    assert "CapabilityError pgbench needs 500 open files, but the hard limit of this process is 400" in finished.stdout

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pgherd.model.errors import CapabilityError
 from pgherd.node import interruption
 from pgherd.node.protocol import Command, Completed
 
@@ -49,13 +50,13 @@ def wrap(command: Command) -> list[str]:
     """Return the argv that sets groups, scheduling policy, affinity and user, then execs the command.
 
     The pid stays the same: sh, chrt, taskset, setpriv and sh each exec the next one. setpriv follows the others, because a
-    change of user clears the parent-death signal. The command gets the original soft limit of open files.
+    change of user clears the parent-death signal. The command gets the original soft limit of open files, unless it needs more.
     """
     argv = ["setpriv", "--pdeathsig", command.death_signal]
     if command.user is not None:
         argv += ["--reuid", command.user, "--regid", _group_of(command.user)]
         argv += ["--groups", ",".join(command.groups)] if command.groups else ["--clear-groups"]
-    argv += ["/bin/sh", "-c", _EXEC_UNLESS_ORPHANED, "sh", str(os.getpid()), _limit(_OPEN_FILES), *command.argv]
+    argv += ["/bin/sh", "-c", _EXEC_UNLESS_ORPHANED, "sh", str(os.getpid()), _limit(command.open_files), *command.argv]
     if command.cpus is not None:
         argv = ["taskset", "-c", ",".join(map(str, command.cpus)), *argv]
     if command.sched_batch:
@@ -65,8 +66,19 @@ def wrap(command: Command) -> list[str]:
     return argv
 
 
-def _limit(number: int) -> str:
-    return "unlimited" if number == resource.RLIM_INFINITY else str(number)
+def _limit(least: int) -> str:
+    """Return the soft limit of open files of a command: the original one, or ``least`` if that is higher."""
+    return "unlimited" if _OPEN_FILES == resource.RLIM_INFINITY else str(max(_OPEN_FILES, least))
+
+
+def require_open_files(count: int, program: str) -> None:
+    """Require that a command can open this many files. Raises CapabilityError with the hard limit."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and count > hard:
+        raise CapabilityError(
+            f"{program} needs {count} open files, but the hard limit of this process is {hard}; raise it as root (ulimit -Hn {count}, or "
+            "LimitNOFILE= of the service), or use fewer clients"
+        )
 
 
 def _group_of(user: str) -> str:

@@ -40,6 +40,7 @@ class Command:
         death_signal: signal (a name such as KILL or QUIT) at the end of the node's process.
         stdout: file to append to, or None for no output. ``run`` captures the output instead.
         stderr: as ``stdout``.
+        open_files: least soft limit of open files. A lower one of this process is raised for the command.
     """
 
     argv: Sequence[str]
@@ -55,6 +56,7 @@ class Command:
     groups: tuple[str, ...] = ()
     end_session: bool = False
     sched_batch: bool = False
+    open_files: int = 0
 
 
 @dataclass(frozen=True)

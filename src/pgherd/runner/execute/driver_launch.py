@@ -26,12 +26,15 @@ from pgherd.model.result import Slice, TargetResult
 from pgherd.model.units import format_seconds
 from pgherd.node import interruption
 from pgherd.node.files import UnsafeFileError, require_name
+from pgherd.node.process import require_open_files
 from pgherd.node.protocol import ClockConverter, Command, Node, Process, SampleSource
 from pgherd.runner.deploy.targets import TargetResolver
 from pgherd.workloads.user_script import carry
 
 # A driver's time limit exceeds the plan by this much. A signal ends it earlier; the limit applies only if this process dies.
 _SLACK_S = 60.0
+_FILES = 64
+"""Files that a driver opens besides a connection for each client and a log for each thread."""
 
 
 MAX_OUTPUT_BYTES = 2**30
@@ -142,6 +145,9 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
     """Prepare a phase's drivers, so that their spawns follow each other within 1 to 2 ms each.
 
     A load inside its container runs on the container's node if it has one (a guest), any other load on ``node``.
+
+    Raises:
+        CapabilityError: a driver needs more open files than this process may allow it.
     """
     prepared = []
     for target, load in phase.loads.items():
@@ -163,6 +169,9 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
             scripts = carry(node, guest, scripts, str(scratch / "scripts" / target.replace("/", ".")))
         readable = load.model_copy(update={"scripts": scripts})
         argv = driver.argv(readable, endpoint, phase.warmup + phase.seconds + _SLACK_S)
+        files = load.clients + load.threads + _FILES
+        if guest is None:
+            require_open_files(files, f"{load.driver} on {target}")
         command = Command(
             [*reach.prefix, *argv],
             env={**reach.environment, **environment(load)},
@@ -171,6 +180,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
             cpus=reach.handle.cpus if inside and guest is None else None,
             user=user,
             sched_batch=load.sched_batch,
+            open_files=files,
             stdout=str(output / "stdout"),
             stderr=str(output / "stderr"),
         )
