@@ -368,7 +368,8 @@ def test_opposite_phases_move_memory_to_who_is_busy(rate) -> None:
     for number, period in enumerate(periods):
         busy, idle = ("db1", "db2") if number % 2 == 0 else ("db2", "db1")
         late = period[int(law.SETTLED) :]
-        assert all(moment.targets[busy] > moment.targets[idle] for moment in late) or rate == 0.3
+        if rate > 0.3:  # with 30 % less than both ask for, the idle one keeps what it has
+            assert all(moment.targets[busy] > moment.targets[idle] for moment in late)
         lacking = sum(moment.missing[busy] > 50 * MB for moment in late) / len(late)
         assert lacking < 0.05, f"at {rate:.0%} the busy one lacks memory in {lacking:.0%} of the seconds, period {number}"
 

@@ -93,6 +93,7 @@ def _torture(balloon: Any, seconds: float, seed: int, as_account: Any) -> None:
     load = as_account([tool, "-n", "-c", "4", "-T", str(int(seconds)), *connection], timeout=seconds + PATIENCE)
     for item in threads:
         item.join(PATIENCE)
+    assert not [item.name for item in threads if item.is_alive()], "a thread hangs"
     assert not failures, failures
     assert not (stuck := [item.name for item in threads if item.is_alive()]), f"still at work a minute after the end: {stuck}"
     assert load.returncode == 0, load.stdout + load.stderr

@@ -91,12 +91,21 @@ def test_where_memory_is_short_nothing_of_the_copies_stays_in_the_page_cache(hou
     assert len(housing.dropped) == 2
 
 
-def test_what_was_copied_is_written_to_disk_once_for_all(housing):
+def test_what_was_copied_is_written_to_disk_once_for_all(housing, monkeypatch):
+    started = []
+
+    def spawn(command):
+        started.append((list(command.argv), process := LocalNode.spawn(NODE, command)))
+        return process
+
+    monkeypatch.setattr(NODE, "spawn", spawn)
     found = housing.restore(wanted(), trial(), tight=False)
-    with housing.settling({key: (one, server()) for key, one in found.items()}):
-        """Servers are started here."""
     with housing.settling({}):
-        """Nothing was copied."""
+        assert not started, "nothing was copied"
+    with housing.settling({key: (one, server()) for key, one in found.items()}):
+        ((argv, process),) = started
+    assert argv == ["sync", "-f", "--", found[KEYS[0]].data_dir]
+    assert process.poll() == 0
 
 
 class Syncing:

@@ -414,8 +414,12 @@ def test_a_guest_that_left_is_left_alone(balloons) -> None:
     machines = {name: Machine(1000 * MB) for name in ("a", "b")}
     for name, machine in machines.items():
         balloons.entered(container(name), machine)
+    eventually(lambda: sum(one.actual for one in machines.values()) < 1700 * MB)
     balloons.left("b")
+    left_with = machines["b"].actual
+    assert left_with < 1000 * MB
     eventually(lambda: machines["a"].actual == 1000 * MB)
+    assert machines["b"].actual == left_with
 
 
 def test_what_is_promised_is_looked_at_before_any_guest_is_there(balloons) -> None:

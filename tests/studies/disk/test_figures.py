@@ -1,6 +1,7 @@
 """The figures of a disk run, made from the study's own analysis of made-up trials."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_each_unit_has_its_panel_and_each_bar_its_limit():
     text = str(drawing.specification(figure, validate=True))
     for message in ("I/Os per second", "MB/s", "ms, mean of one I/O at a time", "'title': 'bottleneck'", "device", "latency"):
         assert message in text
-    assert figure.title.startswith("8 kB random read: 4") or "39,9" in figure.title
+    assert re.match(r"8 kB random read: (39,9|40,[01])\d\d\b", figure.title), figure.title
 
 
 def test_with_several_volumes_bars_are_named_after_them():
