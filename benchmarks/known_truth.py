@@ -37,7 +37,6 @@ import deployed
 import outcome
 import paired
 import slices
-from long_check import commit
 from outcome import Figure
 
 from pgherd.drivers.driver import Endpoint
@@ -155,7 +154,7 @@ def tried(place: Path, series: str, truth: Mapping[str, Any] | None, budget: str
         "seed": seed,
         "grade": document["grade"],
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": commit(),
+        "commit": outcome.commit(),
     }
 
 

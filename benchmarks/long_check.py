@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 import xml.etree.ElementTree as xml
 from collections import defaultdict
@@ -60,7 +59,7 @@ def main() -> None:
     parser.add_argument("--part", action="store_true", help="of some files only: the others' rows of the last result stay")
     options = parser.parse_args()
     seed = int(os.environ.get("PGHERD_TEST_SEED", "0"))
-    made = rows(read(options.report.read_text()), time.strftime("%Y-%m-%d", time.gmtime()), commit(), seed)
+    made = rows(read(options.report.read_text()), time.strftime("%Y-%m-%d", time.gmtime()), outcome.commit(), seed)
     file = options.out or outcome.RESULTS / "long_check.json"
     if options.part and file.is_file():
         made = merged([Row(**row) for row in json.loads(file.read_text())["raw"]], made)
@@ -148,12 +147,6 @@ def _figure(name: str, counted: list[Row], goal: str) -> Figure:
 
 def _named(one: Ran) -> str:
     return f"{one.name}{'' if one.nth is None else f' ({one.nth})'}{': ' if one.words else ''}{one.words}"
-
-
-def commit() -> str:
-    """The commit that was checked, as git names it; empty outside of a clone."""
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=outcome.HOME)
-    return done.stdout.strip()[:12]
 
 
 if __name__ == "__main__":

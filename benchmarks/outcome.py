@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -71,6 +72,11 @@ class Figure:
     goal: str = ""
     met: bool | None = None
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Leave open whether a goal is met by a single measurement."""
+        if self.n < 2:
+            object.__setattr__(self, "met", None)
 
     @classmethod
     def of(cls, name: str, unit: str, estimate: Estimate, goal: str = "", met: bool | None = None, note: str = "") -> Figure:
@@ -206,6 +212,7 @@ def store(outcome: Outcome, options: argparse.Namespace) -> Path | None:
         "schema": SCHEMA,
         "benchmark": outcome.benchmark,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit(),
         "pgherd": pgherd.__version__,
         "quick": outcome.quick,
         "machine": options.machine or machine_words(),
@@ -217,6 +224,24 @@ def store(outcome: Outcome, options: argparse.Namespace) -> Path | None:
     }
     write(target, document_text(document, outcome.raw))
     return target
+
+
+def commit() -> str:
+    """The commit that is measured, with a '+' if src differs from it; empty outside of a clone."""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HOME).stdout.strip()[:12]
+    changed = head and subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "../src", "../extension"], cwd=HOME).returncode != 0
+    return f"{head}+" if changed else head
+
+
+def commits_since(measured: str) -> int | None:
+    """Number of commits to src and extension since a measured commit; None if git does not know it."""
+    counted = subprocess.run(
+        ["git", "rev-list", "--count", f"{measured.rstrip('+')}..HEAD", "--", "../src", "../extension"],
+        capture_output=True,
+        text=True,
+        cwd=HOME,
+    )
+    return int(counted.stdout) if measured and counted.returncode == 0 else None
 
 
 def document_text(document: dict[str, Any], raw: Sequence[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from outcome import ORDER, RESULTS, Figure, interval_text, number_text, value_text, write
+from outcome import ORDER, RESULTS, Figure, commits_since, interval_text, number_text, value_text, write
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "results.md"
 COMMANDS = {"throughput": "benchmarks/throughput.py --pairs 150", "long_check": "./check --long"}
@@ -49,7 +49,8 @@ def section(document: Mapping[str, Any]) -> str:
     command = f" · `{COMMANDS[name]}`" if name in COMMANDS else ""
     machine = "" if document["machine"] == MACHINE else f" · {document['machine']}"
     figures = SELECTIONS.get(name, list)([Figure(**figure) for figure in document["figures"]])
-    parts = [f"## {name}", f"{document['date']}{command}{machine}"]
+    measured = f" · commit {document['commit']}" if document.get("commit") else " · commit not recorded"
+    parts = [f"## {name}", f"{document['date']}{measured}{command}{machine}"]
     parts.append("\n".join(markdown(cross_table(figures) or flat_table(figures))))
     for title, rows in DETAILS.get(name, lambda document: {})(document).items():
         parts += [f"{title}:", "\n".join(markdown(rows))]
@@ -198,3 +199,8 @@ DETAILS: dict[str, Callable[[Mapping[str, Any]], dict[str, list[list[str]]]]] = 
 if __name__ == "__main__":
     write(PAGE, page())
     print(PAGE)
+    for result in sorted(RESULTS.glob("*.json")):
+        commit = json.loads(result.read_text()).get("commit", "")
+        since = commits_since(commit)
+        age = "unknown age, measure again" if since is None else f"{since} commits to the measured code since {commit}"
+        print(f"  {result.stem}: {age}")

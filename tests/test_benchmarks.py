@@ -174,6 +174,27 @@ def test_results_page_has_every_figure_and_names_missing_results(modules, tmp_pa
     assert results_page.flat_table([with_goal])[1] == ["a: x", "1.50 s", "1.00–2.00", "3", "≤ 1.8 ?"]
 
 
+def test_a_single_measurement_meets_no_goal(modules):
+    outcome = modules[1]
+    assert outcome.Figure("x", 1.0, "s", goal="≤ 2", met=True).met is outcome.Figure("x", 3.0, "s", goal="≤ 2", met=False).met is None
+    assert outcome.Figure("x", 1.0, "s", 0.9, 1.1, 2, goal="≤ 2", met=True).met is True
+    assert outcome.met_text(outcome.Figure("x", 1.0, "s", goal="≤ 2", met=True)) == "inconclusive"
+
+
+def test_a_result_records_its_commit_and_the_page_shows_it(modules, tmp_path):
+    results_page, outcome = importlib.import_module("results_page"), modules[1]
+    options = Namespace(out=tmp_path / "startup.json", machine="a machine")
+    outcome.store(outcome.Outcome("startup", False, 1, figures=[outcome.Figure("x", 1.0, "s")], raw=[{"x": 1}]), options)
+    commit = json.loads(options.out.read_text())["commit"]
+    if not commit:
+        pytest.skip("this is no clone of the repository")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, cwd=BENCHMARKS).stdout
+    assert head.startswith(commit.rstrip("+")) and len(commit) >= 12
+    assert outcome.commits_since(commit) == 0 and outcome.commits_since("0" * 12) is None
+    assert f" · commit {commit} · " in results_page.page(tmp_path)
+    assert " · commit not recorded" in results_page.section({**json.loads(options.out.read_text()), "commit": ""})
+
+
 def test_readme_names_every_benchmark(modules):
     readme = (BENCHMARKS / "README.md").read_text()
     for name in modules[1].ORDER:
