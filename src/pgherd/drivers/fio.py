@@ -314,7 +314,7 @@ def read_report(files: Mapping[str, str]) -> FioReport:
     if start < 0:
         raise ValueError(f"fio wrote no report; its last messages: {last_messages(files)}")
     try:
-        document, _ = json.JSONDecoder().raw_decode(text[start:])
+        document, _ = json.JSONDecoder(parse_constant=_no_number).raw_decode(text[start:])
     except ValueError:
         raise ValueError(f"fio's report is truncated; its last messages: {last_messages(files)}") from None
     version = str(document.get("fio version", "")) if isinstance(document, dict) else ""
@@ -324,6 +324,17 @@ def read_report(files: Mapping[str, str]) -> FioReport:
     jobs = document.get("jobs")
     if not isinstance(jobs, list) or not jobs:
         raise ValueError(f"fio's report has no job; its last messages: {last_messages(files)}")
+    try:
+        return _report(document, jobs, version, files)
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:
+        raise ValueError(f"fio's report has an unexpected form ({error}); its last messages: {last_messages(files)}") from None
+
+
+def _no_number(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of fio")
+
+
+def _report(document: Mapping[str, Any], jobs: list[dict[str, Any]], version: str, files: Mapping[str, str]) -> FioReport:
     failed = [job for job in jobs if job.get("error")]
     if failed:
         raise ValueError(f"fio failed with error {failed[0]['error']} in job '{failed[0].get('jobname', '')}': {last_messages(files)}")

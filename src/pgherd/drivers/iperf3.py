@@ -117,9 +117,9 @@ class Iperf3Driver:
             values |= {"rtt_ms": math.fsum(rtts) / len(rtts), "rtt_max_ms": max(rtts)}
         if windows:
             values["window_bytes"] = math.fsum(windows) / len(windows)
-        remote = report.get("end", {}).get("cpu_utilization_percent", {}).get("remote_total")
+        remote = _remote_cpu(report)
         if remote:
-            values["remote_cpu"] = float(remote) / 100
+            values["remote_cpu"] = remote
         per_second = curve.per_second(window.start, window.end)
         return TargetResult(
             target=target,
@@ -144,7 +144,7 @@ def read_report(files: Mapping[str, str]) -> dict[str, Any]:
     """
     text = files.get("stdout", "")
     try:
-        report = json.loads(text)
+        report = json.loads(text, parse_constant=_no_number)
     except ValueError:
         lines = (files.get("stderr", "").strip() or text.strip()[-200:]).splitlines()
         raise ValueError(f"iperf3 wrote no report: {lines[-1] if lines else 'no output'}") from None
@@ -153,9 +153,25 @@ def read_report(files: Mapping[str, str]) -> dict[str, Any]:
     error = report.get("error")
     if error and not INTERRUPTED.match(str(error)):
         raise ValueError(f"iperf3: {error}")
-    if not any(True for _ in _intervals(report)):
+    try:
+        intervals, remote = list(_intervals(report)), _remote_cpu(report)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"iperf3's report has an unexpected form: {error}") from None
+    if not intervals:
         raise ValueError("iperf3's report has no interval: it ended within its first second")
+    if any(interval.bytes < 0 for interval in intervals) or (remote or 0.0) < 0:
+        raise ValueError("iperf3's report has a negative count")
     return report
+
+
+def _no_number(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of iperf3")
+
+
+def _remote_cpu(report: Mapping[str, Any]) -> float | None:
+    """Return the CPU usage of the remote end as a fraction of one CPU, if it reported it."""
+    remote = report.get("end", {}).get("cpu_utilization_percent", {}).get("remote_total")
+    return float(remote) / 100 if remote else None
 
 
 def _first(report: Mapping[str, Any], started: float) -> float:

@@ -1,0 +1,197 @@
+"""Texts of others, changed at random: no traceback, and no silently wrong number.
+
+A default run takes seconds. A long one: ``pytest --hypothesis-profile=fuzz --timeout=0 tests/field_reports/test_fuzz.py``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from pgherd.cli.fit import read_table
+from pgherd.drivers import fio, iperf3, pgbench_output
+from pgherd.drivers.driver import MeasuredWindow
+from pgherd.drivers.pgbench import PgbenchDriver
+from pgherd.model.errors import PgherdError, UsageError
+from pgherd.model.load import Load
+from pgherd.postgres import configuration, external_server
+from pgherd.store.open_run import open_run
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its file anew
+ODD = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just([])
+    | st.just({})
+    | st.lists(st.integers(), max_size=2)
+)
+
+
+def changed(document: Any, data: st.DataObject) -> Any:
+    """The document with one to three values replaced by odd ones, or removed."""
+    document = copy.deepcopy(document)
+    for _ in range(data.draw(st.integers(1, 3))):
+        parent, key = None, None
+        node = document
+        while isinstance(node, dict | list) and node and (parent is None or data.draw(st.integers(0, 5))):
+            parent, key = node, data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+            node = node[key]
+        if parent is not None:
+            if data.draw(st.booleans()):
+                parent[key] = data.draw(ODD)
+            else:
+                del parent[key]
+    return document
+
+
+# ---- tables
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[str, list[tuple[float, float]]]:
+    """A table as a person or a spreadsheet writes it, and its pairs."""
+    pairs = draw(st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 10**8)), min_size=1, max_size=6))
+    written = [",.", ",.,", ",,", ";,", ";,.", "\t,", "\t.,", " ."]
+    separator, mark, *grouping = draw(st.sampled_from(written))
+    group = "".join(grouping)
+
+    def number(thousandths: int) -> str:
+        text = f"{thousandths // 1000:,}".replace(",", group)
+        text += f"{mark}{thousandths % 1000:03d}" if thousandths % 1000 else ""
+        return f'"{text}"' if separator in text else text
+
+    lines = [separator.join((str(load), number(rate))) for load, rate in pairs]
+    lines = [separator.join(("clients", "tps")), *lines] if draw(st.booleans()) else lines
+    return draw(st.sampled_from(["\n", "\r\n"])).join(lines), [(float(load), rate / 1000) for load, rate in pairs]
+
+
+@shared
+@given(tables())
+def test_a_written_table_is_read_as_meant_or_refused(tmp_path: Path, table: tuple[str, list[tuple[float, float]]]) -> None:
+    text, pairs = table
+    (tmp_path / "table").write_text(text)
+    try:
+        found = read_table(tmp_path / "table")
+    except UsageError:
+        assume(False)
+    scale = found.throughputs[0] / pairs[0][1]
+    # '12;1,050' alone may be 1.05 or 1050. All numbers of a column are then read alike, and the mark is printed.
+    assert found.loads == [load for load, _ in pairs]
+    assert found.throughputs == pytest.approx([scale * rate for _, rate in pairs])
+    grouped_alike = all(rate * 1000 % 1000 for _, rate in pairs) and scale in (pytest.approx(1000), pytest.approx(0.001))
+    assert scale == pytest.approx(1) or grouped_alike
+
+
+@shared
+@given(st.text(alphabet="0123456789.,;\t '\"-#eE\nabtps", max_size=120))
+def test_any_table_is_read_or_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "table").write_text(text)
+    try:
+        found = read_table(tmp_path / "table")
+    except UsageError:
+        return
+    assert found.loads and all(value > 0 for value in (*found.loads, *found.throughputs))
+
+
+# ---- load generators
+
+
+@pytest.mark.parametrize("case", ["15-select-only", "18-rate", "18-tpcb-threads", "15-retries"])
+@given(data=st.data())
+def test_a_torn_report_of_pgbench_has_the_same_numbers_or_is_refused(case: str, data: st.DataObject) -> None:
+    files = {file.name: file.read_text() for file in (FIXTURES / "pgbench" / case).iterdir()}
+    whole = pgbench_output.read_report(files)
+    lines = files["stdout"].splitlines(keepends=True)
+    kept = data.draw(st.lists(st.booleans(), min_size=len(lines), max_size=len(lines)))
+    stdout = "".join(line for line, keep in zip(lines, kept, strict=True) if keep)
+    stdout = stdout[: data.draw(st.integers(len(stdout) // 2, len(stdout)))]
+    texts = files | {"stdout": stdout, "stderr": files["stderr"][: data.draw(st.integers(0, len(files["stderr"])))]}
+    window = MeasuredWindow(1e9, 1e9 + 5, 1e9 + 6)
+    try:
+        report = pgbench_output.read_report(texts)
+        PgbenchDriver().result(Load(clients=2, threads=1), texts, 1e9, window, "t")
+    except ValueError:
+        return
+    assert report.transactions in (whole.transactions, 0) and report.failed in (whole.failed, 0)
+
+
+@given(st.data())
+def test_an_odd_report_of_fio_is_read_or_refused(data: st.DataObject) -> None:
+    directory = FIXTURES / "fio" / data.draw(st.sampled_from(["psync-randwrite", "mix-70-30", "libaio-randread"]))
+    files = {file.name: file.read_text() for file in directory.iterdir()}
+    text = files[fio.REPORT]
+    report = changed(json.loads(text[text.index("{\n") :]), data)
+    texts = files | {fio.REPORT: json.dumps(report, indent=1)}
+    try:
+        found = fio.DRIVER.result(Load(driver="fio"), texts, 1e9, MeasuredWindow(1e9, 1e9 + 2, 1e9 + 3), "t")
+    except ValueError:
+        return
+    assert found.throughput >= 0
+
+
+@given(st.data())
+def test_an_odd_report_of_iperf3_is_read_or_refused(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(["interrupted", "reverse", "trickle", "two-streams"]))
+    report = json.loads((FIXTURES / f"iperf3/3.12-{name}.json").read_text())
+    texts = {"stdout": json.dumps(changed(report, data)), "stderr": ""}
+    try:
+        found = iperf3.DRIVER.result(Load(driver="iperf3"), texts, 1e9, MeasuredWindow(1e9, 1e9 + 1, 1e9 + 2), "t")
+    except ValueError:
+        return
+    assert found.throughput >= 0
+
+
+# ---- DSNs, settings, run directories
+
+DSN_PARTS = ["host=", "postgresql://", "user=", "a", "'", "\\", "=", "@", "/", ":", "?", "&", "%4", "%41", "ä", "password=", "dbname="]
+DSN = st.lists(st.sampled_from([*DSN_PARTS, " "]) | st.text(max_size=3), max_size=12).map("".join)
+CONFIGURATION_PARTS = ["work_mem", "=", "'", "''", "\\", "#", "1MB", "include", "-", ".", "x.y"]
+CONFIGURATION = st.lists(st.sampled_from([*CONFIGURATION_PARTS, "\n", " ", "\t", "\r"]) | st.text(max_size=3), max_size=15).map("".join)
+
+
+@given(DSN)
+def test_any_text_is_a_dsn_or_refused(text: str) -> None:
+    try:
+        plain = external_server.normalize_dsn(text)
+    except UsageError:
+        return
+    assert "password=" not in plain.replace("'", " ").split()
+    assert external_server.normalize_dsn(plain) == plain
+
+
+@given(CONFIGURATION)
+def test_any_text_is_a_configuration_or_refused(text: str) -> None:
+    try:
+        found = configuration.entries(text)
+    except UsageError:
+        return
+    written = {name: value for name, value in found if "\0" not in value}
+    assert dict(configuration.entries(configuration.write(written))) == written
+
+
+@shared
+@given(data=st.data())
+def test_an_odd_run_directory_is_opened_or_refused(run_on_disk: Path, data: st.DataObject) -> None:
+    file = data.draw(st.sampled_from([run_on_disk / "run.json", run_on_disk / "trials/0001/trial.json"]))
+    before = file.read_bytes()
+    document = changed(json.loads(before), data)
+    try:
+        file.write_text(json.dumps(document))
+        run = open_run(run_on_disk, run_on_disk.parent)
+        assert run.name == run_on_disk.name and repr(run)
+        for name in run.tables if hasattr(run, "tables") else ():
+            run.table(name)
+    except PgherdError:
+        pass
+    finally:
+        file.write_bytes(before)
