@@ -1,0 +1,595 @@
+"""Plan of a fleet: its placement on classes of hosts, what limits each host, and a prediction for each host and slot."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from pgherd.analysis.demand import FULL_STOPS, RESOURCES, Array, Demand
+from pgherd.analysis.packing import Flags, Hosts, Move, Numbers, Packing, Problem, flattened, host_mix, months_until_full, pack, replan
+from pgherd.model.analysis import Finding
+from pgherd.model.base import NAME, Model
+from pgherd.model.errors import UsageError
+
+LARGER = 0.1
+"""Enlargement of one resource of all hosts by which purchases are compared."""
+MAX_NUMBER = 100_000
+"""Largest number in the name of a host of a class without a count."""
+MAX_LOST = 200
+"""Most hosts whose loss is simulated. Of more hosts, those with the highest use are."""
+
+
+class Capacity(Model):
+    """Measured capacity with its 95 % interval."""
+
+    value: float = Field(gt=0, allow_inf_nan=False)
+    low: float | None = Field(None, gt=0, allow_inf_nan=False)
+    high: float | None = Field(None, gt=0, allow_inf_nan=False)
+    n: int = Field(0, ge=0)
+    source: str = ""
+
+
+class HostClass(Model):
+    """Hosts that can be bought or exist. ``names`` are the names of its first hosts. Without ``count`` there is no limit."""
+
+    name: str = Field(pattern=NAME)
+    capacity: dict[str, Capacity] = Field(min_length=1)
+    price: float | None = Field(None, gt=0, allow_inf_nan=False)
+    count: int | None = Field(None, ge=1)
+    labels: dict[str, str] = Field(default_factory=dict)
+    names: tuple[Annotated[str, Field(pattern=NAME)], ...] = ()
+
+    @field_validator("capacity", mode="before")
+    @classmethod
+    def _plain(cls, value: object) -> object:
+        """Accept a number for a capacity without an interval."""
+        if not isinstance(value, dict):
+            return value
+        unknown = [str(name) for name in value if name not in RESOURCES]
+        if unknown:
+            raise ValueError(f"{unknown[0]} is no resource; there are {', '.join(RESOURCES)}")
+        return {name: {"value": one} if isinstance(one, int | float) else one for name, one in value.items()}
+
+    def host_name(self, number: int) -> str:
+        """Return the name of a host by its number from 0."""
+        return self.names[number] if number < len(self.names) else f"{self.name}-{number + 1}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What restricts the placement of a database. ``row`` is its row in the input.
+
+    Attributes:
+        apart: groups. Two databases of a group never share a host.
+        labels: that its host must have.
+        pin: name of its host.
+        host: name of the host that it is on now.
+    """
+
+    database: str
+    row: int
+    apart: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pin: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """Conditions of a plan.
+
+    Attributes:
+        minimize: number of hosts, or their price.
+        headroom: share of each capacity that stays free.
+        risk: share of the slots of a host in which CPU, IOPS and WAL may exceed their capacity.
+        lost_hosts: hosts that may fail together, with their databases restarted on spare hosts.
+        max_moves: most moves from the present placement. None: place anew.
+        growth: of the demand per month.
+        seed: of the order of placement.
+    """
+
+    minimize: Literal["hosts", "price"] = "hosts"
+    headroom: float = 0.0
+    risk: float = 0.0
+    lost_hosts: int = 0
+    max_moves: int | None = None
+    growth: float = 0.0
+    seed: int = 0
+
+
+Row = dict[str, Finding | str | int | float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Placement with its prediction.
+
+    Attributes:
+        answer: in one sentence.
+        findings: name → finding.
+        hosts: a row for each host: name, class, databases, bottleneck, slot, use, months until it is full, effect of its loss.
+        placement: database → host. Refused databases are missing.
+        refusals: a row for each refused database, with the smallest change that admits it.
+        moves: a row for each move.
+        purchases: a row for each resource, with the bound if all hosts had more of it.
+        use: highest use of each host and slot over the resources, as a share of the usable capacity, shape (hosts, slots).
+        before: the same of the present placement, or of packing by peaks, and its name.
+        resource: bottleneck of each host and slot, as an index of the demand's resources.
+        warnings: what the reader must know.
+        complete: no database is refused, and no host is overloaded.
+    """
+
+    answer: str
+    findings: dict[str, Finding]
+    hosts: list[Row]
+    placement: dict[str, str]
+    refusals: list[Row]
+    moves: list[Row]
+    purchases: list[Row]
+    use: Array
+    before: Array
+    before_name: str
+    resource: Array
+    warnings: list[str]
+    complete: bool
+
+
+def make_plan(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule], options: PlanOptions) -> Plan:
+    """Place the databases and predict the use of each host.
+
+    Raises:
+        UsageError: a constraint contradicts another, a database is larger than any host, or a capacity is missing.
+    """
+    problem = _problem(demand, classes, rules, options)
+    before: Hosts | None = None
+    moves: list[Move] = []
+    if options.max_moves is None:
+        packing = pack(problem, options.seed)
+    else:
+        before = _present(problem, demand, classes, rules)
+        hosts, moves, refused = replan(before.copy(), options.max_moves, _host_names(before, classes))
+        packing = Packing(hosts, host_mix(problem), refused)
+    peaks, means = pack(flattened(problem, "peak"), options.seed), pack(flattened(problem, "mean"), options.seed)
+    if before is None and not peaks.refused:
+        before = _again(problem, peaks.hosts)
+    hosts, spares = _with_spares(packing, options, kept=options.max_moves is not None)
+    names = _host_names(hosts, classes)
+    findings = _findings(problem, packing, hosts, peaks, means, options, demand)
+    rows = _host_rows(problem, demand, classes, hosts, names, spares, options)
+    refusals = _refusals(problem, demand, hosts, names, packing.refused)
+    overloaded = [names[h] for h in np.flatnonzero(hosts.excess() > 0)]
+    cells = hosts.used.reshape(len(names), len(demand.resources), -1)
+    return Plan(
+        answer=_answer(findings, len(demand.names), len(refusals), overloaded, options, len(moves)),
+        findings=findings,
+        hosts=rows,
+        placement={demand.names[d]: names[h] for d, h in enumerate(hosts.where) if h >= 0},
+        refusals=refusals,
+        moves=[{"database": demand.names[m.database], "from": names[m.source], "to": names[m.target], "gain": m.gain} for m in moves],
+        purchases=_purchases(problem, demand, packing, options),
+        use=cells.max(axis=1),
+        before=np.zeros((0, problem.slots), np.float32)
+        if before is None
+        else before.used.reshape(len(before.klass), len(demand.resources), -1).max(axis=1),
+        before_name="present placement" if options.max_moves is not None else "packed by peaks",
+        resource=cells.argmax(axis=1).astype(np.float32),
+        warnings=_warnings(demand, classes, hosts, options),
+        complete=not refusals and not overloaded,
+    )
+
+
+# ---- the problem, and what contradicts itself
+
+
+def _problem(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule], options: PlanOptions) -> Problem:
+    _check_classes(demand, classes, options)
+    capacity = np.array([[host.capacity[name].value for name in demand.resources] for host in classes]) * (1 - options.headroom)
+    index = {name: i for i, name in enumerate(demand.names)}
+    eligible = np.ones((len(demand.names), len(classes)), np.bool_)
+    groups: dict[str, list[int]] = {}
+    pinned: dict[int, tuple[int, int]] = {}
+    for rule in rules:
+        if rule.database not in index:
+            raise UsageError(f"row {rule.row}: database {rule.database} has no demand; add its demand or remove the row")
+        database = index[rule.database]
+        eligible[database] = [rule.labels.items() <= host.labels.items() for host in classes]
+        if not eligible[database].any():
+            wanted = ", ".join(f"{key}={value}" for key, value in rule.labels.items())
+            raise UsageError(f"row {rule.row}: database {rule.database} requires {wanted}, and no class of hosts has these labels")
+        for group in rule.apart:
+            groups.setdefault(group, []).append(database)
+        if rule.pin:
+            pinned[database] = _host_of(rule.pin, classes, rule)
+            if not eligible[database, pinned[database][0]]:
+                raise UsageError(
+                    f"row {rule.row}: database {rule.database} is pinned to {rule.pin}, whose class lacks a label that it requires"
+                )
+            eligible[database] &= np.arange(len(classes)) == pinned[database][0]
+    for group, members in groups.items():
+        pins = [pinned[d] for d in members if d in pinned]
+        if len(set(pins)) < len(pins):
+            raise UsageError(f"two databases of '{group}' must be apart, and are pinned to one host; remove a pin")
+    problem = Problem(
+        demand=demand.high,
+        capacity=capacity,
+        price=np.array([host.price if options.minimize == "price" else 1.0 for host in classes], dtype=np.float64),
+        counts=tuple(None if host.count is None else max(host.count - options.lost_hosts, 0) for host in classes),
+        eligible=eligible,
+        soft=np.array([name not in FULL_STOPS for name in demand.resources]),
+        slots_over=math.floor(options.risk * demand.high.shape[2] + 1e-9),
+        apart=tuple(tuple(members) for members in groups.values() if len(members) > 1),
+        pinned=pinned,
+    )
+    _check_sizes(problem, demand, classes)
+    return problem
+
+
+def _check_classes(demand: Demand, classes: Sequence[HostClass], options: PlanOptions) -> None:
+    names = [host.name for host in classes]
+    if len(set(names)) < len(names):
+        raise UsageError(f"two classes of hosts are called {next(n for n in names if names.count(n) > 1)}; give each its name")
+    for host in classes:
+        for resource in demand.resources:
+            if resource not in host.capacity:
+                raise UsageError(f"class {host.name} has no capacity of {resource}, which the demand has; add it, or leave the column out")
+        if options.minimize == "price" and host.price is None:
+            raise UsageError(f"class {host.name} has no price; add it, or minimize the number of hosts")
+
+
+def _host_of(name: str, classes: Sequence[HostClass], rule: Rule) -> tuple[int, int]:
+    """Return class and number of a host by its name."""
+    for c, host in enumerate(classes):
+        if name in host.names:
+            return c, host.names.index(name)
+        prefix, _, number = name.rpartition("-")
+        if prefix == host.name and number.isdecimal() and len(host.names) < int(number) <= (host.count or MAX_NUMBER):
+            return c, int(number) - 1
+    if len(classes) == 1:
+        raise UsageError(f"row {rule.row}: there is no host {name}; list it in the names of class {classes[0].name}")
+    raise UsageError(f"row {rule.row}: there is no host {name}; list it in the names of its class")
+
+
+def _check_sizes(problem: Problem, demand: Demand, classes: Sequence[HostClass]) -> None:
+    """Raise UsageError for a database that fits on no class that it may be on, with the smallest change."""
+    for database in np.flatnonzero(~problem.fitting.any(axis=1)):
+        allowed = np.flatnonzero(problem.eligible[database])
+        lacking = {int(c): (problem.scaled[database] * problem.weights[c]).max() for c in allowed}
+        best = min(lacking, key=lambda c: lacking[c])
+        cell = int((problem.scaled[database] * problem.weights[best]).argmax())
+        resource, slot = demand.resources[cell // problem.slots], demand.slots[cell % problem.slots]
+        row = f"row {demand.rows[database]}: " if demand.rows else ""
+        raise UsageError(
+            f"{row}database {demand.names[database]} needs {problem.scaled[database, cell]:,.4g} {RESOURCES[resource]} of {resource} "
+            f"at {slot}, and a host of class {classes[best].name}, the largest that it may be on, has "
+            f"{problem.capacity[best, cell // problem.slots]:,.4g}; "
+            "add a larger class or split the database"
+        )
+
+
+def _present(problem: Problem, demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule]) -> Hosts:
+    """Return the present placement. Every host that a name of a class or a rule has exists, up to the largest number."""
+    index = {name: i for i, name in enumerate(demand.names)}
+    where = {index[rule.database]: _host_of(rule.host, classes, rule) for rule in rules if rule.host}
+    if not where:
+        raise UsageError("no database has a host, so there is no present placement to start from; fill the column host, or place anew")
+    count = [len(host.names) for host in classes]
+    for c, number in [*where.values(), *problem.pinned.values()]:
+        count[c] = max(count[c], number + 1)
+    hosts = Hosts(problem, [c for c, many in enumerate(count) for _ in range(many)])
+    of = {(int(c), number): h for h, (c, number) in enumerate(zip(hosts.klass, hosts.number, strict=True))}
+    for database, place in where.items():
+        hosts.put(database, of[place])
+    return hosts
+
+
+def _again(problem: Problem, hosts: Hosts) -> Hosts:
+    """Return a placement of a flattened problem with the demand of every slot."""
+    again = Hosts(problem, hosts.klass.tolist())
+    for database, host in enumerate(hosts.where):
+        if host >= 0:
+            again.put(database, int(host))
+    return again
+
+
+def _with_spares(packing: Packing, options: PlanOptions, *, kept: bool) -> tuple[Hosts, set[int]]:
+    """Return the hosts without empty ones, and with the spare hosts, whose numbers are the second value.
+
+    ``lost_hosts`` spare hosts of a class replace any of that class, and of smaller ones. ``kept``: hosts exist, so empty ones stay and are
+    the spare ones.
+    """
+    problem, old = packing.hosts.problem, packing.hosts
+    if kept:
+        return old, {h for h in range(len(old.klass)) if not old.members(h)}
+    used = [h for h in range(len(old.klass)) if old.members(h) or any(old._of_pin.get(pin) == h for pin in problem.pinned.values())]
+    counts = np.bincount(old.klass[used], minlength=len(problem.price))
+    # A pin names a host by its number, so lower numbers of the class stay.
+    for c, number in problem.pinned.values():
+        counts[c] = max(counts[c], number + 1)
+    extra = [0] * len(counts)
+    for c in map(int, np.flatnonzero(counts)):
+        larger = [
+            s
+            for s in map(int, np.flatnonzero(counts))
+            if s != c
+            and (problem.capacity[s] >= problem.capacity[c]).all()
+            and not (problem.eligible[:, c] & ~problem.eligible[:, s]).any()
+            and (s < c or (problem.capacity[s] > problem.capacity[c]).any() or (problem.eligible[:, s] & ~problem.eligible[:, c]).any())
+        ]
+        extra[c] = 0 if larger else options.lost_hosts
+    new = Hosts(problem, [c for c, count in enumerate(counts) for _ in range(count + extra[c])])
+    places = {(int(c), n): h for h, (c, n) in enumerate(zip(new.klass, new.number, strict=True))}
+    for c in range(len(counts)):
+        of_class = [h for h in used if old.klass[h] == c]
+        fixed = {old.number[h] for h in of_class if any(d in problem.pinned for d in old.members(h))}
+        free = iter(n for n in itertools.count() if n not in fixed)
+        for h in of_class:
+            number = old.number[h] if old.number[h] in fixed else next(free)
+            for database in old.members(h):
+                new.put(database, places[c, number])
+    return new, {h for h in range(len(new.klass)) if not new.members(h)}
+
+
+def _host_names(hosts: Hosts, classes: Sequence[HostClass]) -> list[str]:
+    return [classes[c].host_name(number) for c, number in zip(hosts.klass, hosts.number, strict=True)]
+
+
+# ---- findings
+
+
+def _price(mix: Numbers | Sequence[int], problem: Problem) -> float:
+    return float(np.dot(mix, problem.price))
+
+
+def _findings(
+    problem: Problem, packing: Packing, hosts: Hosts, peaks: Packing, means: Packing, options: PlanOptions, demand: Demand
+) -> dict[str, Finding]:
+    unit = "hosts" if options.minimize == "hosts" else "price"
+    counts = np.bincount(hosts.klass, minlength=len(problem.price)).astype(np.float64)
+    spare = options.lost_hosts
+    empty = sum(not hosts.members(h) for h in range(len(hosts.klass)))
+    bound: float | None = None
+    if packing.bound is not None:
+        bound = _price(packing.bound, problem) + spare * float(problem.price.min())
+    cost, n = _price(counts, problem), len(demand.names)
+    findings = {
+        "hosts": Finding(value=int(counts.sum()), unit="hosts", n=n, method="placement", note=f"{empty} of them spare" if empty else ""),
+        "lower_bound": Finding(
+            value=bound,
+            unit=unit,
+            n=n,
+            method="volume by slot and resource, integer program over the classes",
+            note="no placement needs less" if bound is not None else "no mix of the hosts has the volume of all databases",
+        ),
+    }
+    if options.minimize == "price":
+        findings["price"] = Finding(value=cost, unit="price", n=n, method="sum over the hosts")
+    above = None if not bound else cost / bound - 1
+    findings["above_bound"] = Finding(
+        value=above, unit="fraction", n=n, method=f"{unit} ÷ lower bound − 1", note="" if bound else "no lower bound"
+    )
+    for name, found in (("peaks", peaks), ("means", means)):
+        many = None if found.refused else len(found.hosts.klass) + spare
+        findings[f"hosts_by_{name}"] = Finding(
+            value=many, unit="hosts", n=n, method=f"the same placement of one slot with the {name} of each database",
+            note="" if many else "it refuses databases",
+        )  # fmt: skip
+    if not means.refused:
+        over = (_again(problem, means.hosts).used > 1 + 1e-5).reshape(len(means.hosts.klass), -1, problem.slots).any(axis=1)
+        findings["overloaded_by_means"] = Finding(
+            value=float(over.mean()), unit="fraction", n=over.size, method="share of host slots above the capacity if packed by means"
+        )
+    full = hosts.used.max(axis=1)
+    findings["highest_use"] = Finding(
+        value=float(full.max()), unit="fraction", n=len(full), method="highest use of a host in a slot, of the capacity without headroom"
+    )
+    months = [months_until_full(float(use), options.growth) for use in full if use > 0]
+    first = min(months, default=math.inf)
+    findings["months_until_first_full"] = (
+        Finding(value=first, unit="months", n=len(months), method=f"{options.growth:.3g} growth per month, first host above its capacity")
+        if math.isfinite(first)
+        else Finding(value=None, unit="months", n=0, note="no growth was given")
+    )
+    return findings
+
+
+def _answer(
+    findings: Mapping[str, Finding], databases: int, refused: int, overloaded: Sequence[str], options: PlanOptions, moves: int
+) -> str:
+    hosts, bound, peaks = (findings[name].value for name in ("hosts", "lower_bound", "hosts_by_peaks"))
+    priced = f" at a price of {findings['price'].value:,.6g}" if "price" in findings else ""
+    if refused:
+        return f"{refused} of {databases} databases do not fit on the hosts given; the others fit on {hosts:g}."
+    if overloaded:
+        return f"{len(overloaded)} of {hosts:g} hosts are overloaded, and {moves} moves do not change that: {', '.join(overloaded[:5])}."
+    text = f"{databases} databases fit on {hosts:g} host{'' if hosts == 1 else 's'}"
+    text += f" ({findings['hosts'].note})" if findings["hosts"].note else ""
+    text += priced
+    text += f" with {moves} moves" if options.max_moves is not None else ""
+    text += f"; no placement needs less than {bound:,.6g}" if bound is not None else ""
+    return text + (f", and packing by peaks needs {peaks:g} hosts." if peaks is not None else ".")
+
+
+def _host_rows(
+    problem: Problem,
+    demand: Demand,
+    classes: Sequence[HostClass],
+    hosts: Hosts,
+    names: Sequence[str],
+    spares: set[int],
+    options: PlanOptions,
+) -> list[Row]:
+    lost = _losses(hosts)
+    low = np.zeros_like(hosts.used)
+    for database, host in enumerate(hosts.where):
+        if host >= 0:
+            low[host] += demand.low[database].reshape(-1) * problem.weights[hosts.klass[host]]
+    rows: list[Row] = []
+    for h, name in enumerate(names):
+        klass = classes[int(hosts.klass[h])]
+        cell = int(hosts.used[h].argmax())
+        resource = demand.resources[cell // problem.slots]
+        value = float(hosts.used[h, cell])
+        use = _use(value, float(low[h, cell]), klass.capacity[resource], demand.days)
+        months = months_until_full(value, options.growth)
+        unplaced = lost.get(h)
+        rows.append(
+            {
+                "host": name,
+                "class": klass.name,
+                "databases": len(hosts.members(h)),
+                "bottleneck": "" if h in spares else resource,
+                "slot": "" if h in spares else demand.slots[cell % problem.slots],
+                "use": use,
+                "slots_above": int(_over(hosts.used[h], problem).sum()),
+                "miss_probability": _miss_probability(hosts.used[h], klass, demand, options, problem.slots),
+                "unplaced_if_lost": unplaced,
+                "months_until_full": months if math.isfinite(months) else None,
+            }
+        )
+    return rows
+
+
+def _over(used: Array, problem: Problem) -> Flags:
+    """Return in which slots a host is above a capacity."""
+    return np.asarray((used > 1 + 1e-5).reshape(-1, problem.slots).any(axis=0))
+
+
+def _use(value: float, low: float, capacity: Capacity, days: int) -> Finding:
+    """Return the highest use of a host with the interval of its demand and its capacity."""
+    low = low * capacity.value / (capacity.high or capacity.value)
+    high = value * capacity.value / (capacity.low or capacity.value)
+    parts = [f"percentiles over {days} days, of all databases at once"] if days > 1 else []
+    parts += ["interval of the measured capacity"] if capacity.low or capacity.high else []
+    exact = math.isclose(low, high, rel_tol=1e-6)
+    return Finding(
+        value=value,
+        unit="fraction",
+        low=None if exact else min(low, value),
+        high=None if exact else max(high, value),
+        n=days,
+        method="sum of the databases ÷ usable capacity" + (f"; {', '.join(parts)}" if parts else ""),
+        note="no interval: one day, no unknown value, and a capacity without interval" if exact else "",
+    )
+
+
+def _miss_probability(used: Array, host: HostClass, demand: Demand, options: PlanOptions, slots: int) -> Finding:
+    """Return the probability that the capacity of a host, without headroom, is below its highest demand.
+
+    The measured capacity is taken as normal, with its 95 % interval. Resources without an interval count only if they are above it.
+    """
+    from scipy.stats import norm
+
+    probability, measured = 0.0, []
+    for r, resource in enumerate(demand.resources):
+        capacity = host.capacity[resource]
+        need = float(used[r * slots : (r + 1) * slots].max()) * (1 - options.headroom)
+        if capacity.low is not None and capacity.high is not None and capacity.high > capacity.low:
+            deviation = (capacity.high - capacity.low) / (2 * norm.ppf(0.975)) / capacity.value
+            probability = max(probability, float(norm.cdf((need - 1) / deviation)))
+            measured.append(resource)
+        elif need > 1 + 1e-5:
+            return Finding(value=1.0, unit="fraction", n=1, method=f"{resource} is above its capacity")
+    if not measured:
+        return Finding(value=None, unit="fraction", n=0, note="no capacity has an interval")
+    return Finding(value=probability, unit="fraction", n=len(measured), method=f"normal capacity of {', '.join(measured)}")
+
+
+def _losses(hosts: Hosts) -> dict[int, int]:
+    """Return host → databases that fit on no other host if it fails. All other databases stay on their host."""
+    busy = [h for h in np.argsort(-hosts.used.max(axis=1), kind="stable") if hosts.members(int(h))][:MAX_LOST]
+    lost = {}
+    for host in map(int, busy):
+        members = hosts.members(host)
+        sizes = hosts.problem.scaled[members] @ hosts.problem.weights[hosts.klass[host]]
+        for database in members:
+            hosts.take(database)
+        left = [members[i] for i in np.argsort(-sizes, kind="stable") if not hosts.place(members[i], [host])]
+        for database in members:
+            if hosts.where[database] >= 0:
+                hosts.take(database)
+        for database in members:
+            hosts.put(database, host)
+        lost[host] = len(left)
+    return lost
+
+
+def _refusals(problem: Problem, demand: Demand, hosts: Hosts, names: Sequence[str], refused: Sequence[int]) -> list[Row]:
+    """Return for each refused database the host that lacks least for it."""
+    rows: list[Row] = []
+    for database in refused:
+        able = hosts.candidates(database)
+        if not len(able):
+            rows.append(
+                {"database": demand.names[database], "change": "one more host: the others hold a database that it must be apart from"}
+            )
+            continue
+        after = hosts.used[able] + problem.scaled[database] * problem.weights[hosts.klass[able]]
+        best = int(after.max(axis=1).argmin())
+        cell = int(after[best].argmax())
+        resource = demand.resources[cell // problem.slots]
+        lacking = (float(after[best, cell]) - 1) * float(problem.capacity[hosts.klass[able[best]], cell // problem.slots])
+        change = f"{lacking:,.3g} {RESOURCES[resource]} more {resource} at {demand.slots[cell % problem.slots]} on {names[able[best]]}"
+        rows.append({"database": demand.names[database], "change": change + ", or one more host"})
+    return rows
+
+
+def _purchases(problem: Problem, demand: Demand, packing: Packing, options: PlanOptions) -> list[Row]:
+    """Return the lower bound if all hosts had a tenth more of one resource."""
+    if packing.bound is None:
+        return []
+    before = _price(packing.bound, problem)
+    spare = options.lost_hosts * float(problem.price.min())
+    rows: list[Row] = []
+    for r, resource in enumerate(demand.resources):
+        capacity = problem.capacity.copy()
+        capacity[:, r] *= 1 + LARGER
+        mix = host_mix(replace(problem, capacity=capacity))
+        after = before if mix is None else _price(mix, problem)
+        rows.append({"resource": resource, "lower_bound": after + spare, "saved": before - after})
+    return sorted(rows, key=lambda row: -float(str(row["saved"])))
+
+
+def _warnings(demand: Demand, classes: Sequence[HostClass], hosts: Hosts, options: PlanOptions) -> list[str]:
+    warnings = []
+    if demand.unknown:
+        values = sum(one.values for one in demand.unknown)
+        names = len({one.database for one in demand.unknown})
+        warnings.append(
+            f"Unknown values: {values}, of {names} of the databases. Each counts as its upper bound, so hosts may be emptier than planned"
+        )
+    if demand.days == 1:
+        warnings.append("The demand is of one day, so its variation from day to day is unknown")
+    measured = {name for host in classes for name, one in host.capacity.items() if one.low is not None}
+    stated = [name for name in demand.resources if name not in measured]
+    if stated:
+        warnings.append(f"The capacity of {', '.join(stated)} is stated without an interval: nothing measured supports it")
+    if len(hosts.klass) > MAX_LOST:
+        warnings.append(f"The loss of a host was simulated for the {MAX_LOST} hosts with the highest use")
+    pinned = len(hosts.problem.pinned)
+    if options.lost_hosts and pinned:
+        warnings.append(f"{pinned} pinned databases cannot restart on a spare host")
+    return warnings
+
+
+def as_document(plan: Plan, demand: Demand) -> dict[str, Any]:
+    """Return the plan as the document of ``--json``, without its schema."""
+    return {
+        "answer": plan.answer,
+        "complete": plan.complete,
+        "findings": plan.findings,
+        "hosts": plan.hosts,
+        "placement": plan.placement,
+        "refusals": plan.refusals,
+        "moves": plan.moves,
+        "purchases": plan.purchases,
+        "slots": list(demand.slots),
+        "use": {str(row["host"]): [round(float(value), 4) for value in use] for row, use in zip(plan.hosts, plan.use, strict=True)},
+        "unknown": [vars(one) for one in demand.unknown],
+        "warnings": plan.warnings,
+    }

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pgherd.analysis.demand import fold
+from pgherd.analysis.host_plan import Capacity, HostClass, PlanOptions, Rule, as_document, make_plan
+from pgherd.model.errors import UsageError
+
+
+def fleet(*days, resources=("cpu_cores",)):
+    values = np.array(days, np.float32)
+    values = values.reshape(len(days), len(resources), -1)
+    slots = values.shape[2]
+    return fold([f"db{i + 1}" for i in range(len(days))], resources, values, range(slots), slots, rows=range(2, 2 + len(days)))
+
+
+def host(name="big", cpu_cores=10.0, **more):
+    return HostClass.model_validate({"name": name, "capacity": {"cpu_cores": cpu_cores}, **more})
+
+
+def by_host(plan):
+    return {row["host"]: row for row in plan.hosts}
+
+
+def test_hosts_are_explained():
+    plan = make_plan(fleet([6, 1], [1, 6], [2, 2]), [host()], [], PlanOptions(growth=0.05))
+    (row,) = plan.hosts
+    assert (row["bottleneck"], row["databases"]) == ("cpu_cores", 3) and row["slot"] in ("00:00", "12:00")
+    assert row["use"].value == pytest.approx(0.9) and "no interval" in row["use"].note
+    assert row["months_until_full"] == pytest.approx(np.log(1 / 0.9) / np.log(1.05))
+    assert plan.complete and plan.answer == "3 databases fit on 1 host; no placement needs less than 1, and packing by peaks needs 2 hosts."
+    assert plan.findings["hosts_by_peaks"].value == 2 and plan.findings["lower_bound"].value == 1
+
+
+def test_headroom_stays_free():
+    assert len(make_plan(fleet([5], [5]), [host()], [], PlanOptions()).hosts) == 1
+    assert len(make_plan(fleet([5], [5]), [host()], [], PlanOptions(headroom=0.1)).hosts) == 2
+
+
+def test_spare_hosts_carry_the_databases_of_a_lost_one():
+    without = make_plan(fleet([8], [8]), [host()], [], PlanOptions())
+    assert [row["unplaced_if_lost"] for row in without.hosts] == [1, 1]
+    plan = make_plan(fleet([8], [8]), [host()], [], PlanOptions(lost_hosts=1))
+    assert len(plan.hosts) == 3 and [row["unplaced_if_lost"] for row in plan.hosts] == [0, 0, None]
+    assert "1 of them spare" in plan.answer and plan.findings["lower_bound"].value == 3
+
+
+def test_interval_of_the_capacity_gives_a_probability_of_missing():
+    measured = host(cpu_cores={"value": 10.0, "low": 8.04, "high": 11.96, "n": 9})
+    (row,) = make_plan(fleet([9.0]), [measured], [], PlanOptions()).hosts
+    # 1 core below the capacity, whose standard deviation is 1: the normal distribution below -1.
+    assert row["miss_probability"].value == pytest.approx(0.1587, abs=2e-4)
+    assert row["use"].low == pytest.approx(9 / 11.96, abs=1e-3) and row["use"].high == pytest.approx(9 / 8.04, abs=1e-3)
+
+
+def test_probability_is_unknown_without_a_measured_capacity():
+    (row,) = make_plan(fleet([9.0]), [host()], [], PlanOptions()).hosts
+    assert row["miss_probability"].value is None and row["miss_probability"].note
+
+
+def test_unknown_values_widen_the_interval_and_warn():
+    plan = make_plan(fleet([4.0, np.nan], [2.0, 2.0]), [host()], [], PlanOptions())
+    assert "Unknown values: 1, of 1 of the databases" in plan.warnings[0]
+    assert as_document(plan, fleet([4.0, np.nan]))["unknown"][0]["bound"] == 4.0
+
+
+def test_limited_hosts_refuse_with_the_smallest_change():
+    plan = make_plan(fleet([6], [6], [6]), [host(count=2)], [], PlanOptions())
+    assert not plan.complete and len(plan.refusals) == 1 and "2 cores more cpu_cores at 00:00 on big-" in plan.refusals[0]["change"]
+    assert plan.answer.startswith("1 of 3 databases do not fit")
+
+
+def test_rules_are_kept():
+    rules = [Rule("db1", 2, apart=("a",)), Rule("db2", 3, apart=("a",)), Rule("db3", 4, labels={"zone": "b"}), Rule("db4", 5, pin="old")]
+    classes = [host(names=("old",)), host("far", labels={"zone": "b"})]
+    plan = make_plan(fleet([1], [1], [1], [1]), classes, rules, PlanOptions())
+    assert plan.placement["db1"] != plan.placement["db2"] and plan.placement["db3"] == "far-1" and plan.placement["db4"] == "old"
+
+
+def test_lowest_price_uses_the_cheaper_class():
+    classes = [host(price=10.0), host("small", 5.0, price=3.0)]
+    plan = make_plan(fleet([5], [5], [5]), classes, [], PlanOptions(minimize="price"))
+    assert plan.findings["price"].value == 9 and {row["class"] for row in plan.hosts} == {"small"}
+
+
+def test_moves_name_their_gain():
+    rules = [Rule(f"db{n}", n, host=f"big-{n}") for n in (1, 2)]
+    plan = make_plan(fleet([3], [3]), [host()], rules, PlanOptions(max_moves=1))
+    assert len(plan.moves) == 1 and plan.moves[0]["gain"].startswith("empties big-")
+    assert sum(row["databases"] > 0 for row in plan.hosts) == 1
+    assert make_plan(fleet([3], [3]), [host()], rules, PlanOptions(max_moves=0)).moves == []
+
+
+def test_larger_hosts_help_most_where_the_bottleneck_is():
+    fleet_ = fleet(*[[[1.0], [1.0]] for _ in range(22)], resources=("cpu_cores", "memory_mb"))
+    plan = make_plan(
+        fleet_, [HostClass(name="a", capacity={"cpu_cores": Capacity(value=10), "memory_mb": Capacity(value=30)})], [], PlanOptions()
+    )
+    assert [(row["resource"], row["saved"]) for row in plan.purchases] == [("cpu_cores", 1.0), ("memory_mb", 0.0)]
+
+
+@pytest.mark.parametrize(
+    "rules, classes, message",
+    [
+        ([Rule("no", 7)], [host()], "row 7: database no has no demand"),
+        ([Rule("db1", 2, labels={"zone": "x"})], [host()], "row 2: database db1 requires zone=x, and no class"),
+        ([Rule("db1", 2, pin="zz")], [host()], "row 2: there is no host zz"),
+        ([Rule("db1", 2, pin="big-3")], [host(count=2)], "row 2: there is no host big-3"),
+        ([Rule("db1", 2, pin="a", labels={"k": "v"})], [host(names=("a",)), host("x", labels={"k": "v"})], "lacks a label"),
+        ([Rule("db1", 2, ("g",), {}, "a"), Rule("db2", 3, ("g",), {}, "a")], [host(names=("a",))], "pinned to one host"),
+        ([], [host(cpu_cores=3.0)], "row 2: database db1 needs 4 cores of cpu_cores at 00:00, and a host of class big"),
+        ([], [HostClass(name="m", capacity={"memory_mb": Capacity(value=1)})], "class m has no capacity of cpu_cores"),
+        ([], [host(), host()], "two classes of hosts are called big"),
+    ],
+)
+def test_contradictions_are_refused(rules, classes, message):
+    with pytest.raises(UsageError, match=message):
+        make_plan(fleet([4.0], [1.0]), classes, rules, PlanOptions())
+
+
+def test_price_is_needed_to_minimize_it():
+    with pytest.raises(UsageError, match="class big has no price"):
+        make_plan(fleet([4.0]), [host()], [], PlanOptions(minimize="price"))
+
+
+def test_present_placement_is_needed_for_moves():
+    with pytest.raises(UsageError, match="no database has a host"):
+        make_plan(fleet([4.0]), [host()], [], PlanOptions(max_moves=1))
+
+
+def test_unknown_resource_of_a_class_is_refused():
+    with pytest.raises(ValueError, match="cpu is no resource"):
+        HostClass.model_validate({"name": "a", "capacity": {"cpu": 1}})
