@@ -53,7 +53,7 @@ def test_what_is_written_is_read_back(tmp_path):
         ("", "a scenario is a mapping with 'study' and 'options', but this is a NoneType"),
         ("study: density\nschema: other/1", "'schema': input should be 'pgherd/scenario/1', but it is 'other/1'"),
         ("study: &a density\ntitle: *a", "line 2: this is not YAML: aliases (*name) are not allowed"),
-        ("[" * 100_000, "this is no scenario: it is nested too deeply"),
+        ("[" * 100_000, "it is nested too deeply"),
         ("a: 2020-13-01", "this is not YAML: month must be in 1..12"),
         ("a: " + "9" * 100_000, "this is not YAML: Exceeds the limit"),
         ("study: density\noptions: {duration: [" + "[[x], x, x, x, x, x, x, x], " * 1000 + "]}", "[[...], 'x', 'x', 'x', 'x', 'x', ...]"),

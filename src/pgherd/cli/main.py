@@ -55,6 +55,7 @@ VERBS: dict[str, dict[str, str]] = {
         "advise": "Check host and server against recommended settings.",
         "capture": "Turn the load of a server into scripts and generated data.",
         "fit": "Fit scaling models to a table.",
+        "place": "Place databases on hosts by their demand over the day.",
         "cluster": "Start, inspect and stop agents on several hosts.",
         "vm": "Build, boot and inspect virtual machine guests.",
         "clean": "Undo host changes and remove leftovers of killed runs.",

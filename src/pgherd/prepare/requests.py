@@ -52,20 +52,16 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def read_scenario(path: Path) -> Scenario:
-    """Read and check a scenario file.
-
-    Raises:
-        UsageError: the file cannot be read, is not YAML, or contains an option or value that the study does not accept.
-    """
+def read_yaml(path: Path) -> object:
+    """Return the document of a YAML file. Raises UsageError if it cannot be read, or is not YAML."""
     try:
-        document = yaml.load(read_input(path, _MAX_BYTES).decode(), Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        return yaml.load(read_input(path, _MAX_BYTES).decode(), Loader=_Loader)  # noqa: S506 (a SafeLoader)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except UnsafeFileError as error:
         raise UsageError(str(error)) from None
     except RecursionError:
-        raise UsageError(f"{path}: this is no scenario: it is nested too deeply") from None
+        raise UsageError(f"{path}: it is nested too deeply") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
@@ -73,6 +69,15 @@ def read_scenario(path: Path) -> Scenario:
         raise UsageError(f"{path}{where}: this is not YAML: {problem}") from None
     except ValueError as error:  # such as a date in month 13
         raise UsageError(f"{path}: this is not YAML: {error}") from None
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read and check a scenario file.
+
+    Raises:
+        UsageError: as ``read_yaml``, or the file contains an option or value that the study does not accept.
+    """
+    document = read_yaml(path)
     if not isinstance(document, dict):
         raise UsageError(f"{path}: a scenario is a mapping with 'study' and 'options', but this is a {type(document).__name__}")
     try:

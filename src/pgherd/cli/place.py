@@ -1,0 +1,183 @@
+"""``pgherd place``: place databases on hosts by their demand over the day, and predict the use of each host."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from pgherd.cli.output import answer_console, json_option, print_document, runs_option
+from pgherd.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from pgherd.analysis.host_plan import Plan
+
+SCHEMA = "pgherd/place/2"
+_SHOWN = 20
+"""Most rows of a table on the terminal."""
+_percent = click.FloatRange(0, 100, max_open=True)
+
+
+@click.command("place")
+@click.argument("demand", type=click.Path(path_type=Path), metavar="DEMAND.csv|DEMAND.parquet")
+@click.option("--hosts", type=click.Path(path_type=Path), metavar="FILE.yaml", help="Classes of hosts: capacity, price, count, labels.")
+@click.option("--host-run", multiple=True, metavar="[CLASS=]RUN", help="Take a class's CPU capacity from a density run (repeatable).")
+@click.option(
+    "--constraints", type=click.Path(path_type=Path), metavar="FILE.csv", help="Constraints of databases: apart, labels, pin, host."
+)
+@click.option("--minimize", type=click.Choice(["hosts", "price"]), default="hosts", show_default=True, help="What to minimize.")
+@click.option(
+    "--headroom-percent", type=_percent, default=0.0, show_default=True, metavar="PERCENT", help="Part of each capacity to keep free."
+)
+@click.option(
+    "--risk-percent",
+    type=_percent,
+    default=0.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Slots of a host in which CPU, IOPS or WAL may exceed its capacity.",
+)
+@click.option(
+    "--percentile", type=click.FloatRange(50, 100), default=95.0, show_default=True, help="Percentile of several days to plan for."
+)
+@click.option("--lost-hosts", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Hosts that may fail together.")
+@click.option("--max-moves", type=click.IntRange(0), metavar="N", help="Start from the present placement, with at most N moves.")
+@click.option(
+    "--growth-percent", type=click.FloatRange(0), default=0.0, show_default=True, metavar="PERCENT", help="Growth of the demand per month."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the order of placement.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write report, JSON, CSV and YAML here.")
+@runs_option
+@json_option
+def command(
+    demand: Path,
+    hosts: Path | None,
+    host_run: tuple[str, ...],
+    constraints: Path | None,
+    minimize: Literal["hosts", "price"],
+    headroom_percent: float,
+    risk_percent: float,
+    percentile: float,
+    lost_hosts: int,
+    max_moves: int | None,
+    growth_percent: float,
+    seed: int,
+    output: Path | None,
+    runs: Path,
+    as_json: bool,
+) -> int:
+    """Place databases on hosts by their demand over the day: fewest hosts or lowest price, and a prediction for each host.
+
+    The exit code is 1 if a database does not fit or a host is overloaded.
+
+    \b
+    pgherd place demand.csv --hosts hosts.yaml --output plan
+    pgherd place demand.csv --hosts hosts.yaml --lost-hosts 1 --growth-percent 3
+    pgherd place demand.csv --hosts hosts.yaml --constraints now.csv --max-moves 10
+    """
+    if hosts is None and not host_run:
+        raise UsageError("no host is given; name a file of classes with --hosts, or a density run with --host-run")
+    if max_moves is not None and lost_hosts:
+        raise UsageError("--lost-hosts adds spare hosts to a new placement, and --max-moves keeps the present hosts; give one of them")
+    if max_moves is not None and constraints is None:
+        raise UsageError("--max-moves starts from the present placement; give it in the column 'host' of --constraints")
+
+    from pgherd.analysis.host_plan import PlanOptions, as_document, make_plan
+    from pgherd.prepare import fleet_files
+
+    classes = fleet_files.read_classes(hosts) if hosts is not None else []
+    classes = fleet_files.measured_classes(classes, host_run, runs)
+    rules = fleet_files.read_rules(constraints) if constraints is not None else []
+    fleet = fleet_files.read_demand(demand, percentile)
+    options = PlanOptions(
+        minimize=minimize,
+        headroom=headroom_percent / 100,
+        risk=risk_percent / 100,
+        lost_hosts=lost_hosts,
+        max_moves=max_moves,
+        growth=growth_percent / 100,
+        seed=seed,
+    )
+    plan = make_plan(fleet, classes, rules, options)
+    document = {"schema": SCHEMA, **as_document(plan, fleet)}
+    written: list[Path] = []
+    if output is not None:
+        from pgherd.report.plan_page import write_plan
+
+        written = write_plan(output, plan, fleet, classes, document)
+    if as_json:
+        print_document({**document, "files": written})
+    else:
+        _show(plan)
+        for path in written:
+            answer_console().print(str(path), markup=False, soft_wrap=True)
+    return 0 if plan.complete else 1
+
+
+def _show(plan: Plan) -> None:
+    from rich.table import Table
+
+    from pgherd.model.analysis import Finding
+
+    console = answer_console()
+    console.print(plan.answer, markup=False)
+    for text in _comparison(plan):
+        console.print(text, markup=False)
+    for text in plan.warnings:
+        console.print(f"Warning: {text}.", markup=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("host", "DBs", "bottleneck", "slot", "use\n%", "interval", "misses\n%", "full in\nmonths", "unplaced\nif lost"):
+        table.add_column(name, justify="left" if name in ("host", "bottleneck", "slot") else "right", overflow="fold")
+    rows = sorted(plan.hosts, key=lambda row: -(row["use"].value or 0) if isinstance(row["use"], Finding) else 0)
+    for row in rows[:_SHOWN]:
+        use, miss = row["use"], row["miss_probability"]
+        assert isinstance(use, Finding) and isinstance(miss, Finding)
+        months, lost = row["months_until_full"], row["unplaced_if_lost"]
+        spread = "–" if use.low is None or use.high is None else f"{use.low:.0%} to {use.high:.0%}".replace("%", "")
+        table.add_row(
+            str(row["host"]),
+            str(row["databases"]),
+            str(row["bottleneck"]) or "spare",
+            str(row["slot"]),
+            f"{100 * (use.value or 0):.1f}",
+            spread,
+            "–" if miss.value is None else f"{100 * miss.value:.1f}",
+            "–" if months is None else f"{float(str(months)):.1f}",
+            "–" if lost is None else str(lost),
+        )
+    console.print(table)
+    if len(rows) > _SHOWN:
+        console.print(f"{len(rows) - _SHOWN} more hosts with lower use: --output writes all of them.", markup=False)
+    for heading, found, line in (
+        ("Not placed", plan.refusals, "{database}: needs {change}"),
+        ("Moves", plan.moves, "{database}: {from} → {to}, {gain}"),
+    ):
+        if found:
+            console.print(f"{heading}:", markup=False)
+        for row in found[:_SHOWN]:
+            console.print("  " + line.format(**row), markup=False)
+        if len(found) > _SHOWN:
+            console.print(f"  and {len(found) - _SHOWN} more", markup=False)
+
+
+def _comparison(plan: Plan) -> list[str]:
+    """Return sentences on the bound, on simpler packings, on growth and on purchases."""
+    found = plan.findings
+    lines = []
+    above = found["above_bound"].value
+    if above is not None and plan.complete:
+        lines.append(f"It is {above:.1%} above the lower bound.")
+    means, over = found["hosts_by_means"].value, found.get("overloaded_by_means")
+    if means is not None and over is not None and over.value is not None:
+        lines.append(f"Packing by means needs {means:g} hosts, and overloads them in {over.value:.1%} of their slots.")
+    first = found["months_until_first_full"].value
+    if first is not None and math.isfinite(first):
+        lines.append(f"The first host is full in {first:.1f} months.")
+    best = plan.purchases[0] if plan.purchases else None
+    if best is not None and float(str(best["saved"])) > 0:
+        lines.append(
+            f"10 % more {best['resource']} in every host lowers the bound by {float(str(best['saved'])):,.6g}, more than any other."
+        )
+    return lines
