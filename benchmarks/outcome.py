@@ -42,6 +42,7 @@ ORDER = (
     "measuring",
     "report",
     "ui",
+    "placement",
     "balloon",
     "balloon_native",
     "balloon_grid",

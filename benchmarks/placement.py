@@ -22,6 +22,7 @@ from outcome import Figure
 
 from pgherd.analysis.demand import Array, fold
 from pgherd.analysis.host_plan import HostClass, PlanOptions, make_plan
+from pgherd.analysis.intervals import mean_interval
 
 RESOURCES = ("cpu_cores", "memory_mb", "read_iops", "write_iops")
 SIZES = ((1_000, 24), (1_000, 288), (10_000, 24), (10_000, 288), (100_000, 24))
@@ -110,9 +111,9 @@ def _figures(databases: int, slots: int, raw: list[dict[str, Any]]) -> list[Figu
     name, goal = f"{databases:,} × {slots}", GOALS.get((databases, slots))
 
     def figure(what: str, unit: str, values: list[float], most: float | None, words: str) -> Figure:
-        ends = (min(values), max(values))
-        met = None if most is None else ends[1] <= most
-        return Figure(f"{name}, {what}", float(np.median(values)), unit, *ends, len(values), "median and range over fleets", words, met)
+        estimate = mean_interval(values)
+        met = None if most is None else outcome.met(estimate, most=most)
+        return Figure.of(f"{name}, {what}", unit, estimate, words, met)
 
     return [
         figure("time", "s", [row["seconds"] for row in rows], goal, f"at most {goal:g} s" if goal else ""),

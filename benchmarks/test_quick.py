@@ -28,6 +28,12 @@ def test_scheduler(quick):
     assert all(row["throughput"] > 0 and 0 < row["CPU share received"] <= 110 and row["by second"] for row in block.values())
 
 
+def test_placement(quick):
+    document = quick("placement")
+    (row,) = document["raw"]
+    assert row["lower_bound"] <= row["hosts"] < row["hosts_by_peaks"]
+
+
 def test_log_cost(quick):
     document = quick("log_cost")
     assert len(document["raw"]) == 2

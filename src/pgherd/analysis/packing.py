@@ -29,7 +29,9 @@ TOLERANCE = 1e-5
 _CANDIDATES = 16
 """Hosts whose growth is computed exactly. The gradient chooses them."""
 _PARTNERS = 32
-"""Hosts with which an overloaded host may exchange databases."""
+"""Hosts with which an overloaded host may exchange databases, and pairs of databases that are tried with each."""
+_BUSY_CELLS = 32
+"""Slots and resources with the highest total use. A host that lacks room there is left out without a look at the others."""
 _SMALL = 64
 """Number of databases up to which several orders are tried for each number of hosts."""
 _ORDERS = 12
@@ -79,6 +81,12 @@ class Problem:
     def weights(self) -> Array:
         """1 ÷ capacity, for each class and resource × slot."""
         return np.repeat(1 / self.capacity, self.slots, axis=1).astype(np.float32)
+
+    @cached_property
+    def busy_cells(self) -> Whole:
+        """The cells (resource × slot) with the highest total use."""
+        total = self.scaled.sum(axis=0, dtype=np.float64) * self.weights.max(axis=0)
+        return np.sort(np.argsort(-total, kind="stable")[:_BUSY_CELLS])
 
     @cached_property
     def fitting(self) -> Flags:
@@ -192,6 +200,7 @@ class Hosts:
         self.used = np.zeros((len(klass), problem.scaled.shape[1]), np.float32)
         self.where = np.full(len(problem.demand), -1, np.int64)
         self._steep = np.zeros_like(self.used)
+        self._busiest = np.zeros((len(klass), len(problem.busy_cells)), np.float32)
         self._members: list[set[int]] = [set() for _ in klass]
         self._of_class = [np.flatnonzero(self.klass == c) for c in range(len(problem.price))]
         self._held: dict[tuple[int, int], int] = {}  # group and host → databases of the group there
@@ -202,6 +211,7 @@ class Hosts:
         new = Hosts(self.problem, self.klass.tolist())
         new.number = list(self.number)
         new.used, new.where, new._steep = self.used.copy(), self.where.copy(), self._steep.copy()
+        new._busiest = self._busiest.copy()
         new._members = [set(members) for members in self._members]
         new._held = dict(self._held)
         return new
@@ -239,6 +249,7 @@ class Hosts:
         self.used[host] = used
         squared = self.used[host] ** 2
         self._steep[host] = squared * squared * self.used[host]
+        self._busiest[host] = self.used[host, self.problem.busy_cells]
 
     def excess(self) -> Numbers:
         """Return what each host lacks: 0 if it carries its databases, otherwise the sum of its use above the capacity."""
@@ -276,6 +287,7 @@ class Hosts:
             hosts = hosts[~np.isin(hosts, without)]
         if not opened:
             hosts = hosts[[bool(self._members[h]) for h in hosts]] if len(hosts) else hosts
+        hosts = self._with_room(database, hosts)
         if not len(hosts):
             return False
         gradient = np.empty(len(hosts), np.float32)
@@ -298,6 +310,15 @@ class Hosts:
                 return True
             start, size = start + size, size * 4
         return False
+
+    def _with_room(self, database: int, hosts: Whole) -> Whole:
+        """Leave out hosts that a look at the busiest cells rules out."""
+        if self.problem.slots_over or not len(hosts):
+            return hosts
+        cells = self.problem.busy_cells
+        loads = self.problem.scaled[database, cells] * self.problem.weights[:, cells]
+        before = self._busiest if len(hosts) == len(self.klass) else self._busiest[hosts]
+        return np.asarray(hosts[(before + loads[self.klass[hosts]]).max(axis=1) <= 1 + TOLERANCE])
 
     def crowd(self, database: int) -> bool:
         """Place a database that fits nowhere on the host that it overloads least. Return False if no host is permitted."""
@@ -340,7 +361,7 @@ class Hosts:
 
     def _move_out(self, host: int) -> list[int]:
         """Move one database to a host that it fits on. Return the two hosts, or none."""
-        for database in self._busy(host)[0]:
+        for database in self._busy(host)[0][:_CANDIDATES]:
             self.take(database)
             if self.place(database, [host]):
                 return [host, int(self.where[database])]
@@ -352,24 +373,26 @@ class Hosts:
         leaving, over = self._busy(host)
         if not leaving:
             return []
-        weights, lacking = self.problem.weights, float(over.sum())
-        room = self.used @ (over > 0).astype(np.float32)
+        lacking, cells = float(over.sum()), np.flatnonzero(over)
+        weights, scaled = self.problem.weights, self.problem.scaled
+        own, rest = weights[self.klass[host]], self.used[host, cells] - 1
+        mine = scaled[leaving][:, cells] * own[cells]
+        room = self.used[:, cells].sum(axis=1)
         partners = [int(h) for h in np.argsort(room, kind="stable") if h != host][:_PARTNERS]
-        mine = self.problem.scaled[leaving]
         for partner in partners:
             coming = [database for database in self.members(partner) if database not in self.problem.pinned]
             if not coming:
                 continue
-            change = mine[:, None, :] - self.problem.scaled[coming][None, :, :]
-            after_host = np.maximum(self.used[host] - change * weights[self.klass[host]] - 1, 0).sum(axis=2)
-            after_partner = self.used[partner] + change * weights[self.klass[partner]]
-            fits = self.problem.holds(after_partner.reshape(-1, after_partner.shape[2])).reshape(after_host.shape)
-            gain = np.where(fits, lacking - after_host, 0)
-            for flat in np.argsort(-gain, axis=None, kind="stable")[:8]:
+            theirs = scaled[coming][:, cells] * own[cells]
+            gain = lacking - np.maximum(rest - mine[:, None, :] + theirs[None, :, :], 0).sum(axis=2)
+            for flat in np.argsort(-gain, axis=None, kind="stable")[:_PARTNERS]:
                 i, j = np.unravel_index(flat, gain.shape)
                 if gain[i, j] <= 1e-4 * lacking:
                     break
-                if self._swapped(leaving[i], coming[j]):
+                change = scaled[leaving[i]] - scaled[coming[j]]
+                after = float(np.maximum(self.used[host] - change * own - 1, 0).sum())
+                fits = self.problem.holds((self.used[partner] + change * weights[self.klass[partner]])[None])[0]
+                if fits and after < (1 - 1e-4) * lacking and self._swapped(leaving[i], coming[j]):
                     return [host, partner]
         return []
 
@@ -457,10 +480,10 @@ def attempt(problem: Problem, mix: Sequence[int], seed: int = 0) -> tuple[Hosts 
                 left.append(database)
                 if len(sizes) > _SMALL and sizes[left].sum() > _HOPELESS * total:
                     rest = float(sizes[np.flatnonzero(np.asarray(hosts.where < 0))].sum()) / total
-                    return None, rest * 0.5
+                    return None, rest
         if all(hosts.crowd(database) for database in left) and hosts.relieve():
             return hosts, 0.0
-        lacking = float(sizes[left].sum()) / total * 0.5
+        lacking = float(sizes[left].sum()) / total
     return None, lacking
 
 
