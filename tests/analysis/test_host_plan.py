@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pgherd.analysis.demand import fold
 from pgherd.analysis.host_plan import Capacity, HostClass, PlanOptions, Rule, as_document, make_plan
@@ -109,6 +111,11 @@ def test_larger_hosts_help_most_where_the_bottleneck_is():
         ([Rule("db1", 2, pin="big-3")], [host(count=2)], "row 2: there is no host big-3"),
         ([Rule("db1", 2, pin="a", labels={"k": "v"})], [host(names=("a",)), host("x", labels={"k": "v"})], "lacks a label"),
         ([Rule("db1", 2, ("g",), {}, "a"), Rule("db2", 3, ("g",), {}, "a")], [host(names=("a",))], "pinned to one host"),
+        (
+            [Rule("db1", 2, pin="a"), Rule("db2", 3, pin="a")],
+            [host(cpu_cores=4.5, names=("a",))],
+            "a cannot carry the 2 databases pinned to it",
+        ),
         ([], [host(cpu_cores=3.0)], "row 2: database db1 needs 4 cores of cpu_cores at 00:00, and a host of class big"),
         ([], [HostClass(name="m", capacity={"memory_mb": Capacity(value=1)})], "class m has no capacity of cpu_cores"),
         ([], [host(), host()], "two classes of hosts are called big"),
@@ -132,3 +139,57 @@ def test_present_placement_is_needed_for_moves():
 def test_unknown_resource_of_a_class_is_refused():
     with pytest.raises(ValueError, match="cpu is no resource"):
         HostClass.model_validate({"name": "a", "capacity": {"cpu": 1}})
+
+
+@st.composite
+def restricted_fleets(draw):
+    count = draw(st.integers(1, 14))
+    days = [draw(st.lists(st.integers(0, 8), min_size=4, max_size=4)) for _ in range(count)]
+    rules = []
+    for n in range(count):
+        labels = draw(st.sampled_from([{}, {}, {"zone": "a"}, {"zone": "b"}]))
+        pin = draw(st.sampled_from(["", "", "", "first-1", "second-2"]))
+        if pin and labels:
+            labels = {"zone": "a" if pin == "first-1" else "b"}
+        group = draw(st.sampled_from([(), (), ("x",), ("y", "z"), ("z",)]))
+        rules.append(Rule(f"db{n + 1}", n + 2, () if pin else group, labels, pin, draw(st.sampled_from(["", "first-1", "second-1"]))))
+    options = PlanOptions(
+        minimize=draw(st.sampled_from(["hosts", "price"])),
+        headroom=draw(st.sampled_from([0.0, 0.1])),
+        lost_hosts=draw(st.integers(0, 2)),
+        max_moves=draw(st.sampled_from([None, None, 3])),
+    )
+    return days, rules, options
+
+
+@settings(deadline=None, max_examples=40)
+@given(restricted_fleets())
+def test_a_plan_keeps_every_rule(case):
+    days, rules, options = case
+    classes = [host("first", 10.0, price=4.0, labels={"zone": "a"}), host("second", 13.0, price=5.0, labels={"zone": "b"}, count=9)]
+    if options.max_moves is not None and not any(rule.host for rule in rules):
+        return
+    try:
+        plan = make_plan(fleet(*days), classes, rules, options)
+    except UsageError as error:
+        assert "pinned to it" in str(error)
+        return
+    rows = by_host(plan)
+    assert len(plan.placement) + len(plan.refusals) == len(days) and sum(row["class"] == "second" for row in plan.hosts) <= 9
+    moved = {move["database"] for move in plan.moves}
+    assert len(plan.moves) <= (options.max_moves or 0)
+    for rule in rules:
+        name = plan.placement.get(rule.database)
+        stays = options.max_moves is not None and rule.host and rule.database not in moved
+        assert not stays or name == rule.host
+        if name is None or stays:
+            continue
+        assert rule.pin in ("", name) and rule.labels.get("zone", "a" if rows[name]["class"] == "first" else "b") == (
+            "a" if rows[name]["class"] == "first" else "b"
+        )
+        together = [other for other in rules if other is not rule and plan.placement.get(other.database) == name]
+        assert not any(set(other.apart) & set(rule.apart) for other in together)
+    for name, row in rows.items():
+        used = np.sum([days[n] for n in range(len(days)) if plan.placement.get(f"db{n + 1}") == name] or [[0] * 4], axis=0)
+        whole = (10.0 if row["class"] == "first" else 13.0) * (1 - options.headroom)
+        assert row["use"].value == pytest.approx(used.max() / whole, abs=1e-4) and (row["use"].value <= 1 + 1e-4 or not plan.complete)

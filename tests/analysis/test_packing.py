@@ -161,3 +161,8 @@ def test_new_databases_are_placed_and_are_no_moves():
 @pytest.mark.parametrize("use, growth, months", [(0.5, 1.0, 1.0), (0.25, 1.0, 2.0), (1.1, 0.5, 0.0), (0.5, 0.0, math.inf)])
 def test_months_until_full(use, growth, months):
     assert months_until_full(use, growth) == pytest.approx(months)
+
+
+def test_groups_that_overlap_need_more_hosts_than_the_largest_group():
+    case = problem(np.full((3, 1, 1), 0.01), apart=((0, 1), (1, 2), (0, 2)))
+    assert host_mix(case) == (2,) and len(pack(case).hosts.klass) == 3

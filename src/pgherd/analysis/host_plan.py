@@ -227,6 +227,10 @@ def _problem(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule]
         pinned=pinned,
     )
     _check_sizes(problem, demand, classes)
+    for pin in sorted(set(pinned.values())):
+        members = [d for d, one in pinned.items() if one == pin]
+        if not problem.holds((problem.scaled[members].sum(axis=0) * problem.weights[pin[0]])[None])[0]:
+            raise UsageError(f"{classes[pin[0]].host_name(pin[1])} cannot carry the {len(members)} databases pinned to it; remove a pin")
     return problem
 
 

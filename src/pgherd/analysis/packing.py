@@ -131,7 +131,7 @@ class Problem:
 
 
 def host_mix(problem: Problem, extra: float = 0.0) -> tuple[int, ...] | None:
-    """Return the cheapest number of hosts of each class that has the volume of all databases, ``1 + extra`` times.
+    """Return the cheapest number of hosts of each class that has the volume of all databases. Each row asks for ``1 + extra`` times it.
 
     With no extra it is a lower bound of every placement. The program also has a row for each set of classes that some databases are
     confined to, for each group that must be apart, for databases of which no two fit on one host, and for pinned ones. None: the counts
@@ -153,7 +153,7 @@ def host_mix(problem: Problem, extra: float = 0.0) -> tuple[int, ...] | None:
             continue
         for r, volume in enumerate(problem.volumes(inside).tolist()):
             rows.append(np.asarray(np.where(allowed, problem.capacity[:, r], 0.0) / problem.capacity[:, r].max(), dtype=np.float64))
-            least.append(float(volume) * (1 + extra) / float(problem.capacity[:, r].max()) - TOLERANCE)
+            least.append(float(volume) / float(problem.capacity[:, r].max()))
         rows.append(allowed.astype(np.float64))
         least.append(_apart(problem, inside, allowed))
     for group in problem.apart:
@@ -166,7 +166,7 @@ def host_mix(problem: Problem, extra: float = 0.0) -> tuple[int, ...] | None:
     # A host more than the fewest is worse than any difference in price below a millionth.
     found = milp(
         problem.price + 1e-6 * problem.price.max(),
-        constraints=LinearConstraint(np.array(rows), np.array(least), np.inf),
+        constraints=LinearConstraint(np.array(rows), np.array(least) * (1 + extra) - TOLERANCE, np.inf),
         integrality=np.ones(classes, dtype=np.int64),
         bounds=Bounds(low, high),
     )
@@ -336,12 +336,10 @@ class Hosts:
     def relieve(self) -> bool:
         """Move and exchange databases until no host is overloaded. Return False if that fails."""
         excess = self.excess()
-        hopeless: set[int] = set()
         for _ in range(20 * len(self.klass) + 100):
-            overloaded = [h for h in np.flatnonzero(excess > 0) if h not in hopeless]
-            if not overloaded:
-                return not hopeless
-            host = int(max(overloaded, key=lambda h: excess[h]))
+            host = int(excess.argmax())
+            if not excess[host]:
+                return True
             changed = self._move_out(host) or self._exchange(host)
             if not changed:
                 return False
@@ -442,7 +440,7 @@ def pack(problem: Problem, seed: int = 0) -> Packing:
     tried: set[tuple[int, ...]] = set()
     while True:
         mix = host_mix(problem, extra)
-        if mix is None:
+        if mix is None or sum(mix) > 2 * len(problem.demand) + sum(bound):  # even a host for each database does not help
             return _as_many_as_possible(problem, bound)
         found, lacking = (None, 0.0) if mix in tried else attempt(problem, mix, seed)
         tried.add(mix)

@@ -40,7 +40,12 @@ _percent = click.FloatRange(0, 100, max_open=True)
     help="Slots of a host in which CPU, IOPS or WAL may exceed its capacity.",
 )
 @click.option(
-    "--percentile", type=click.FloatRange(50, 100), default=95.0, show_default=True, help="Percentile of several days to plan for."
+    "--percentile",
+    type=click.FloatRange(50, 100),
+    default=95.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Percentile of several days to plan for.",
 )
 @click.option("--lost-hosts", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Hosts that may fail together.")
 @click.option("--max-moves", type=click.IntRange(0), metavar="N", help="Start from the present placement, with at most N moves.")

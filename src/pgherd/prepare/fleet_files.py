@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MAX_RULES_BYTES = 64 * 2**20
 _MAX_DEMAND_BYTES = 4 * 2**30
-_MAX_CELLS = 400_000_000
+_MAX_CELLS = 120_000_000
 _MAX_TIMES = 40_000
 _RULE_COLUMNS = ("database", "apart", "labels", "pin", "host")
 
@@ -122,7 +122,9 @@ def _read_cells(
     times = _times(database, path)
     many = len(names) * len(resources) * len(times)
     if many > _MAX_CELLS:
-        raise UsageError(f"{path} has {len(names):,} databases at {len(times):,} times, {many:,} values; at most {_MAX_CELLS:,} are read")
+        raise UsageError(
+            f"{path} has {len(names):,} databases at {len(times):,} times, {many:,} values; average them to at most {_MAX_CELLS:,}"
+        )
     distinct = sorted({second for second, _, _ in times})
     number = {second: i for i, second in enumerate(distinct)}
     database.execute("CREATE TABLE codes (time VARCHAR, t INTEGER)")
