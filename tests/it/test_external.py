@@ -210,7 +210,7 @@ def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_wit
         (("--dsn", "{owner}", "--memory", "1GB"), "--memory does not go with --dsn"),
         (("--dsn", "{owner}", "--start-state", "fresh"), "--start-state fresh does not go with --dsn"),
         (("--dsn", "{owner}", "--client-placement", "inside"), "--client-placement inside does not go with --dsn"),
-        (("--dsn", "{owner}", "--databases", "1,2"), "density creates databases on this host"),
+        (("--dsn", "{owner}", "--databases", "1,2"), "density compares numbers of databases, and creates none on an external server"),
     ],
 )
 def test_what_cannot_be_is_one_message(pgherd, theirs, words, message):
@@ -241,8 +241,9 @@ def test_our_sessions_cannot_write(theirs, tmp_path, monkeypatch):
         assert one.answers, "by the password file alone"
         at = one.address()
         assert (at.host, at.user, at.database) == (theirs.host, "loader", "app")
-        assert at.environment["PGOPTIONS"] == external_server.READ_ONLY and at.environment["PGPASSFILE"] == str(tmp_path / "passfile")
-        assert "PGOPTIONS" not in one.address(writes=True).environment
+        assert at.environment["PGOPTIONS"] == f"{external_server.CLIENT_CHECK} {external_server.READ_ONLY}"
+        assert at.environment["PGPASSFILE"] == str(tmp_path / "passfile")
+        assert one.address(writes=True).environment["PGOPTIONS"] == external_server.CLIENT_CHECK
         assert PASSWORD not in json.dumps(dict(at.environment))
         assert one.differing()["work_mem"] == "5MB"
     finally:
@@ -251,11 +252,17 @@ def test_our_sessions_cannot_write(theirs, tmp_path, monkeypatch):
 
 def test_options_of_the_user_stay(theirs, tmp_path):
     asked = external_server.normalize_dsn(f"{theirs.dsn('postgres')} options='-c statement_timeout=7s'")
-    one = ExternalServer(NODE, asked, name="a/pg", passfile=str(tmp_path / "passfile"))
+    one = ExternalServer(NODE, asked, name="a/pg", passfile=str(tmp_path / "passfile"), query_timeout=60)
     assert one.sql("SHOW statement_timeout") == [("7s",)] and one.sql("SHOW transaction_read_only") == [("on",)]
-    assert one.address(writes=True).environment["PGOPTIONS"] == "-c statement_timeout=7s"
+    assert one.address(writes=True).environment["PGOPTIONS"].endswith("statement_timeout=60000ms -c statement_timeout=7s")
     assert not (tmp_path / "passfile").exists(), "no password, no file"
     one.disconnect()
+
+
+def test_a_statement_that_takes_too_long_is_cancelled(pgherd, theirs, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    ended = run_script(pgherd, theirs.dsn(), "SELECT pg_sleep(600);\n", "--read-only", "--query-timeout", "100ms")
+    assert "statement timeout" in ended.out + ended.err + json.dumps([trial["error"] for trial in pgherd.trials()]), ended
 
 
 def test_what_may_be_secret_is_not_told(theirs, tmp_path, monkeypatch):
@@ -458,6 +465,23 @@ def test_a_load_that_reads_gets_no_address_where_sessions_may_write(theirs, pool
     with pytest.raises(UsageError, match="is behind PgBouncer"):
         one.address()
     assert "PGOPTIONS" not in one.address(writes=True).environment and "options=''" in one.conninfo()
+
+
+def test_a_direct_dsn_samples_the_server_behind_a_pooler(pgherd, theirs, pooled, reader, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    one = attached(pooled.dsn, theirs, direct=external_server.normalize_dsn(theirs.dsn()))
+    assert one.pooler is not None and one.address().port == pooled.port, "the load still goes through the pooler"
+    assert theirs.host in one.conninfo() and str(pooled.port) not in one.conninfo() and one.sql("SELECT 1") == [(1,)]
+    one.disconnect()
+    with pytest.raises(UsageError, match="leads to another database or server than"):
+        attached(pooled.dsn, theirs, direct=external_server.normalize_dsn(theirs.dsn("free", "postgres")))
+    servers = pgherd.root / "servers.yaml"
+    servers.write_text(json.dumps({"servers": [{"name": "pooled", "dsn": pooled.dsn, "direct": theirs.dsn()}]}))
+    words = ("--clients", "1,2", "--repeats", "1", "--duration", "1s", "--warmup", "0s", "--time-budget", "3s", "--no-report")
+    ended = pgherd("scaling", "--servers", str(servers), "--protocol", "simple", *words)
+    assert ended.code in (0, 1), ended
+    (phase,) = pgherd.trials()[0]["phases"]
+    assert any(name.startswith("db.") for metrics in phase["metrics"].values() for name in metrics), "its statistics were sampled"
 
 
 def attached(dsn: str, theirs: Theirs, **words) -> ExternalServer:

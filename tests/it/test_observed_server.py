@@ -19,6 +19,7 @@ import pytest
 from pgherd.host import cgroup_parent
 from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
+from pgherd.model.fleet import ListedServer
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import external_connections, external_server, installations
@@ -82,6 +83,22 @@ def remove(groups: dict[str, str]) -> None:
             Path(directory).rmdir()
 
 
+def start(one: Instance, port: int, join: tuple[str, ...] = ()) -> None:
+    """Start a server with pgbench's tables, whose processes ``join`` a cgroup."""
+    initdb(NODE, one.installation, one.data_dir, account=one.account)
+    (Path(one.data_dir) / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
+    one.write_settings({"fsync": "off", "shared_buffers": "64MB", "autovacuum": "off"})
+    with open(Path(one.data_dir) / "postgresql.auto.conf", "a") as ours:  # over TCP too, unlike private servers
+        ours.write("listen_addresses = '127.0.0.1'\n")
+    one.start(join=join)
+    one.wait_ready()
+    one.sql("CREATE ROLE free LOGIN")
+    one.sql("CREATE DATABASE app OWNER free")
+    argv = [one.installation.tool("pgbench"), "-i", "-q", "-s", "1", "-h", one.socket_dir, "-p", str(port), "-U", "free", "app"]
+    made = NODE.run(Command(argv, user=one.account))
+    assert made.code == 0, made.err
+
+
 @pytest.fixture(scope="module")
 def observed() -> Iterator[Observed]:
     groups = made_by_hand()
@@ -98,18 +115,7 @@ def observed() -> Iterator[Observed]:
         except CapabilityError as error:
             pytest.skip(str(error))
         one = Instance(NODE, usable, str(root / "data"), str(root / "s"), account=account, name="observed", port=port)
-        initdb(NODE, usable, one.data_dir, account=account)
-        (Path(one.data_dir) / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
-        one.write_settings({"fsync": "off", "shared_buffers": "64MB", "autovacuum": "off"})
-        with open(Path(one.data_dir) / "postgresql.auto.conf", "a") as ours:  # over TCP too, unlike private servers
-            ours.write("listen_addresses = '127.0.0.1'\n")
-        one.start(join=tuple(f"{directory}/cgroup.procs" for directory in dict.fromkeys(groups.values())))
-        one.wait_ready()
-        one.sql("CREATE ROLE free LOGIN")
-        one.sql("CREATE DATABASE app OWNER free")
-        argv = [usable.tool("pgbench"), "-i", "-q", "-s", "1", "-h", one.socket_dir, "-p", str(port), "-U", "free", "app"]
-        made = NODE.run(Command(argv, user=account))
-        assert made.code == 0, made.err
+        start(one, port, tuple(f"{directory}/cgroup.procs" for directory in dict.fromkeys(groups.values())))
         yield Observed(one, port, groups)
     finally:
         if one is not None:
@@ -165,11 +171,42 @@ def test_a_run_judges_the_cgroup_of_the_server_and_changes_nothing_in_it(pgherd,
 def test_a_cgroup_can_be_named_and_a_wrong_one_is_refused_first(pgherd, observed: Observed) -> None:
     found = external_server.read_database_info(external_server.normalize_dsn(observed.dsn("127.0.0.1")), node=NODE)
     for text in (f"pid:{observed.instance.pid}", observed.path):
-        assert server_observation.describe_cgroup(NODE, found, text).startswith(f"Its cgroup is {observed.path} (--server-cgroup {text})")
+        server = ListedServer.model_construct(name="", container=text)
+        (said,) = server_observation.describe_cgroups(NODE, [(server, found)])
+        assert said.startswith(f"Its cgroup is {observed.path} (--server-cgroup {text})")
     ended = pgherd.density("--databases", "1", "--dsn", observed.dsn(), "--server-cgroup", "/no/such")
     assert ended.code == 2 and "there is no cgroup /no/such" in ended.message, ended
     ended = pgherd.density("--server-cgroup", "pid:1")
     assert ended.code == 2 and "add its --dsn" in ended.message, ended
+
+
+def test_a_listed_server_is_observed_by_its_container(pgherd, observed: Observed) -> None:
+    first = observed.instance
+    root, port = Path(first.data_dir).parent, free_port()
+    other = Instance(NODE, first.installation, str(root / "data2"), str(root / "s2"), account=first.account, name="other", port=port)
+    places = {"seen": observed.dsn("127.0.0.1"), "plain": f"host=127.0.0.1 port={port} user=free dbname=app"}
+    entries = [{"name": name, "dsn": dsn} | ({"container": observed.path} if name == "seen" else {}) for name, dsn in places.items()]
+    (pgherd.root / "fleet.yaml").write_text(json.dumps({"servers": entries}))  # JSON is YAML
+    listed = ("density", "--servers", str(pgherd.root / "fleet.yaml"))
+    try:
+        start(other, port)
+        words = ("--clients", "2", "--repeats", "2", "--duration", "2s", "--warmup", "0s", "--no-report", "--json")
+        ended = pgherd(*listed, *words)
+    finally:
+        other.disconnect(["postgres", "app"])
+        other.stop("immediate", 10)
+    assert ended.code in (0, 1), ended
+    said = " ".join(pgherd.record()["defaults_chosen"])
+    assert f"seen: Its cgroup is {observed.path} (server seen: container {observed.path}), limited to 0.25 cores" in said
+    assert "plain: Its cgroup is not used" in said or "plain: No process here" in said, "it runs in the group of this test"
+    for trial in pgherd.trials():
+        loaded = {target.split("/")[1] for target in trial["trial"]["phases"][0]["loads"]}
+        metrics = trial["phases"][0]["metrics"]
+        assert 0 < metrics["container:seen"]["cpu.usage"] < 1.2 * CORES and "container:plain" not in metrics
+        result = {check["name"]: check for check in trial["checks"]}["cpu-bound"]["result"]
+        assert (result == "unknown") == ("plain" in loaded)
+    ended = pgherd(*listed, "--server-cgroup", observed.path)
+    assert ended.code == 2 and "as its 'container'" in ended.message, ended
 
 
 # ---- Prometheus

@@ -17,7 +17,7 @@ def looked(monkeypatch):
     """Nobody is connected to; what was asked of whom is noted."""
     calls = []
 
-    def look(dsn, *, writes, node):
+    def look(dsn, *, writes, option, node):
         calls.append((dsn, writes))
         return FOUND
 
@@ -93,7 +93,7 @@ def test_what_a_reader_is_told_behind_a_pooler():
 @pytest.mark.parametrize(("shared", "protocol", "refused"), [(True, "prepared", True), (True, "simple", False), (False, "prepared", False)])
 def test_prepared_statements_do_not_stay_in_shared_sessions(monkeypatch, shared, protocol, refused):
     found = replace(FOUND, pooler=Pooler("PgBouncer 1.18.0", shared=shared))
-    monkeypatch.setattr(servers.external_server, "read_database_info", lambda dsn, *, writes, node: found)
+    monkeypatch.setattr(servers.external_server, "read_database_info", lambda dsn, *, writes, option, node: found)
     if not refused:
         assert find(protocol=protocol) is found
         return

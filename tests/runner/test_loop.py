@@ -8,7 +8,7 @@ from pgherd.cluster.interfaces import named
 from pgherd.model.analysis import Analysis, Check, Proposal, Thresholds
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
-from pgherd.model.errors import PgherdError, TrialError
+from pgherd.model.errors import LostServerError, PgherdError, TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.run import RunRecord
@@ -181,6 +181,11 @@ def test_a_run_of_which_no_trial_succeeds_ends(run, tmp_path):
 def test_trials_that_may_die_do_not_end_a_run(run, tmp_path):
     dying = {number: TrialError(f"no {number}") for number in range(4)}
     assert execute(run, tmp_path, Study(5, 5, dying=range(4)), dying).state == "finished"
+
+
+def test_trials_that_need_a_lost_server_do_not_end_a_run(run, tmp_path):
+    assert execute(run, tmp_path, Study(9, 9), {number: LostServerError(f"no {number}") for number in range(8)}).state == "finished"
+    assert [result.error for result in run.results()][-2:] == ["no 7", None]
 
 
 def test_trials_that_may_die_do_not_hide_that_no_other_succeeds(run, tmp_path):

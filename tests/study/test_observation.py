@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from pgherd.model.deployment import Deployment
+from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
 from pgherd.study import observation
-from pgherd.study.observation import device_sum, main_wait, observe
+from pgherd.study.observation import device_sum, hosts_of_servers, main_wait, observe
 
 Build = Callable[..., DensityOptions]
 
@@ -211,6 +212,40 @@ def test_kernel_work_for_io_is_a_named_part_of_the_platform(options: Build, simu
     assert seen is not None and plain is not None
     assert seen.cpu.named == {**plain.cpu.named, "kernel-io": pytest.approx(0.3)}
     assert seen.cpu.platform == pytest.approx(plain.cpu.platform)
+
+
+def listed(options: Build, simulate: Any, metrics: dict[str, dict[str, float]], views: Sequence[tuple[str, str]], **more: Any) -> Any:
+    """Return what is observed of three listed servers: ``metrics`` besides those of this host, and (container, host) by Prometheus."""
+    fleet = tuple({"name": f"s{n}", "dsn": f"host=s{n}", "version": "18.1", "host": "h"} for n in range(3))
+    given = options(fleet=fleet, databases=(1, 3), cpu_mode="none", runtime="external")
+    result = trial(given, simulate(given, metrics=False), 3)
+    (phase,) = result.phases
+    seen = [
+        PrometheusView(container=name, url="http://p", match=host, step=1, gaps=0, longest_gap=None, series=[], sparse=[], missing=[],
+                       clock_ahead=0, seconds=0) for name, host in views
+    ]  # fmt: skip
+    phase = phase.model_copy(update={"metrics": metrics, "prometheus": seen, **more})
+    return observe(given, result.model_copy(update={"phases": [phase]})), result.trial, phase
+
+
+FULL = {"cpu.user": 4.0, "cpu.online": 4.0, "cpu.idle": 0.0, "cpu.iowait": 0.0, "cpu.steal": 0.0}
+IDLE = FULL | {"cpu.user": 1.0, "cpu.idle": 3.0}
+
+
+def test_this_hosts_cpu_says_nothing_of_listed_servers_whose_own_is_unknown(options: Build, simulate: Any) -> None:
+    assert listed(options, simulate, {"host": FULL}, [])[0].bottleneck == "unknown"
+    waits = {"s0/pg": {"lock": [3.0], "cpu": [1.0]}}
+    assert listed(options, simulate, {"host": FULL}, [], waits=waits)[0].bottleneck == "lock-waits"
+    here = {f"container:s{n}": {"cpu.usage": 1.3} for n in range(3)}
+    assert listed(options, simulate, {"host": FULL, **here}, [], waits=waits)[0].bottleneck == "host-cpu", "their cgroups are here"
+
+
+def test_servers_on_one_host_share_its_cpu_by_prometheus(options: Build, simulate: Any) -> None:
+    views = [("s0", "h1"), ("s1", "h1"), ("s2", "h2")]
+    metrics = {f"server-host:s{n}": FULL for n in range(3)} | {f"container:s{n}": {"cpu.usage": 1.5} for n in range(3)} | {"host": IDLE}
+    seen, planned_trial, phase = listed(options, simulate, metrics, views)
+    assert hosts_of_servers(planned_trial, 0, phase) == {"server-host:s0": ["s0", "s1"], "server-host:s2": ["s2"]}
+    assert seen.cpu.total == 8 and seen.cpu.loaded == 4.5 and seen.bottleneck == "host-cpu"
 
 
 def test_the_class_of_most_waits_needs_an_active_session() -> None:

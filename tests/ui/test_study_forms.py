@@ -11,7 +11,19 @@ from pgherd.ui.study_forms import arguments, study_forms
 
 DANGEROUS = {
     *("set", "settings_from", "script", "init_script", "pg_bin", "data_volume", "wal_volume", "temp_volume"),
-    *("tablespace_volume", "allow_format", "dsn", "allow_writes", "run_as", "track", "trace_io", "variant", "compare_setting"),
+    *(
+        "tablespace_volume",
+        "allow_format",
+        "dsn",
+        "servers",
+        "server",
+        "allow_writes",
+        "run_as",
+        "track",
+        "trace_io",
+        "variant",
+        "compare_setting",
+    ),
     *("write_scenario", "runs", "yes", "to", "dir", "filesystem", "cluster", "cluster_certs", "command", "volume"),
 }
 

@@ -23,6 +23,7 @@ from pgherd.workloads.user_script import (
     parse_script,
     pgbench_error,
     psql_error,
+    require_ending,
     require_read_only,
     require_unchanged,
     stage,
@@ -289,6 +290,15 @@ def test_a_script_that_turns_read_only_off_is_not_only_read(tmp_path, text, resu
     file.write_text(text)
     with pytest.raises(UsageError, match=re.escape(f"{file}{result}")):
         require_read_only(LocalNode(), [Script(source="builtin:select-only"), Script(source=str(file))])
+
+
+def test_a_script_that_prepares_transactions_leaves_them(tmp_path):
+    file = tmp_path / "own.sql"
+    file.write_text("BEGIN;\nprepare  transaction 'a';\n")
+    with pytest.raises(UsageError, match=re.escape(f"{file}:2: 'prepare transaction' leaves transactions on an external server")):
+        require_ending(LocalNode(), [Script(source=str(file))])
+    file.write_text("PREPARE s AS SELECT 1;\nEXECUTE s;")
+    require_ending(LocalNode(), [Script(source=str(file))])
 
 
 def test_a_script_that_reads_may_be_only_read(tmp_path):

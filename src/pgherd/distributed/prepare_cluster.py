@@ -134,7 +134,10 @@ def _replaced(value: Any, names: Mapping[str, str]) -> Any:
 
 _COMPARED = ("kernel", "os", "cpu_model", "logical_cpus", "smt", "governor", "boost", "virtualisation", "transparent_huge_pages", "cgroup")
 """Facts that hosts of one run should share. The run warns about differences."""
-_EXTERNAL = "--dsn names an external server, which is loaded from this host; omit --cluster, or run pgherd on the host that loads it"
+_EXTERNAL = (
+    "--dsn names an external server (or --servers several), which is loaded from this host; omit --cluster, or run pgherd on the host that "
+    "loads it"
+)
 _NO_GUESTS = "virtual machines are not supported on several hosts yet; use --runtime cgroup, or omit --cluster"
 
 
@@ -255,7 +258,7 @@ def _require_same_version(met: Mapping[str, HostInfo]) -> None:
 
 def _require_deployable(asked: ClusterRequest) -> None:
     """Require that agents can deploy the request: private servers only, and no other studies as a comparison's scenarios."""
-    if getattr(asked, "dsn", None) is not None:
+    if getattr(asked, "dsn", None) is not None or getattr(asked, "servers", None) is not None:
         raise UsageError(_EXTERNAL)
     other = sorted(
         {

@@ -90,7 +90,8 @@ OvercommitBy = Literal["cgroup-limit", "mlock"]
 """Method of withholding memory below a run's budget in a trial: by the host's cgroup limit, or by an idle container of locked memory, as
 in experiment E4."""
 
-_NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
+SERVER_NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
+"""Valid names of volumes, databases, servers and containers."""
 
 
 class Volume(Model):
@@ -99,7 +100,7 @@ class Volume(Model):
     ``host`` is set if several hosts have a volume of this name.
     """
 
-    name: str = Field(pattern=_NAME)
+    name: str = Field(pattern=SERVER_NAME)
     kind: Literal["directory", "device", "loop"] = "directory"
     path: str | None = None
     size: int | None = Field(None, gt=0, description="bytes, for a loop volume")
@@ -125,7 +126,7 @@ class InitData(Model):
 class Database(Model):
     """Database with a workload at a scale. ``workload`` names an entry of pgherd.workloads."""
 
-    name: str = Field("bench", pattern=_NAME)
+    name: str = Field("bench", pattern=SERVER_NAME)
     workload: str = "pgbench"
     scale: int = Field(10, ge=1, description="scale factor of the workload")
     partitions: int = Field(1, ge=1, le=256, description="hash partitions of the largest table (pgbench and random-block)")
@@ -139,7 +140,7 @@ class Database(Model):
 class Server(Model):
     """PostgreSQL instance: its binaries, settings, volumes and databases."""
 
-    name: str = Field("pg", pattern=_NAME)
+    name: str = Field("pg", pattern=SERVER_NAME)
     bin: str = Field(description="directory of postgres, initdb and pgbench")
     version: str = Field(description="from `postgres --version`, such as 18.6")
     settings: dict[str, str] = Field(default_factory=dict, description="postgresql.conf (only settings that differ from the default)")
@@ -148,6 +149,8 @@ class Server(Model):
     checksums: bool | None = Field(None, description="data checksums (absent: initdb's default)")
     databases: tuple[Database, ...] = (Database(),)
     dsn: str | None = Field(None, description="connection string of an external server")
+    direct: str | None = Field(None, description="DSN for samples, if dsn leads to a pooler (None: dsn)")
+    query_timeout: float | None = Field(None, gt=0, description="seconds; of sessions on an external server (None: as set there)")
     transparent_huge_pages: bool | None = Field(None, description="transparent huge pages for shared memory (None: as set on the host)")
     sched_batch: bool = Field(False, description="all its processes run under SCHED_BATCH")
 
@@ -160,7 +163,7 @@ class Container(Model):
     ``io_bandwidth`` (bytes) limit reads per second, and separately writes per second, on each device with files of the servers.
     """
 
-    name: str = Field(pattern=_NAME)
+    name: str = Field(pattern=SERVER_NAME)
     runtime: RuntimeName = "process"
     vcpus: float | None = Field(None, gt=0)
     cpu_mode: CpuMode = "none"

@@ -31,5 +31,9 @@ class TrialError(PgherdError):
     """
 
 
+class LostServerError(TrialError):
+    """Trial that needs an external server which is lost, while other servers of the run answer. It says nothing about the next trial."""
+
+
 class RunDirectoryError(UsageError):
     """Run directory that is truncated, not pgherd's, or written by a newer schema. Exit code 2."""

@@ -37,17 +37,46 @@ if TYPE_CHECKING:
 
 READ_ONLY = "-c default_transaction_read_only=on"
 """Value of PGOPTIONS that makes a session read-only."""
+CLIENT_CHECK = "-c client_connection_check_interval=1s"
+"""Value of PGOPTIONS with which a session notices during a statement that its client is gone. Otherwise a statement of a killed
+client runs to its end."""
 TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
 """Tables of pgbench's built-in scripts. A read-only script uses the first, and reads its scale from the second."""
 _READ_TABLES = TABLES[:2]
 _CONNECT_TIMEOUT_S = 10
+_SESSION = {"application_name": "pgherd", "client_encoding": "utf8"}
+"""Parameters of pgherd's sessions. Without an encoding, psycopg returns bytes from a database of encoding SQL_ASCII."""
 # Settings whose values may contain secrets, besides those with such a name.
 _SECRET_SETTING = re.compile(r"conninfo|_command$")
 _DRIVER_TIMEOUT_S = 60.0
 
 READ_ONLY_PROBE = "SELECT 1 / (current_setting('transaction_read_only') = 'on')::int;\n"
 """pgbench script that fails in a session that may write."""
+_IDENTITY = "SELECT extract(epoch FROM pg_postmaster_start_time())::text, current_database()::text"
 _PROBE_FAILED = "division by zero"
+
+# Without pg_read_all_stats, the state and the type of other users' sessions are null.
+_ACTIVITY = """SELECT pg_is_in_recovery(), (SELECT count(*) FROM pg_stat_replication), count(*),
+       count(*) FILTER (WHERE state <> 'idle'), count(*) FILTER (WHERE state IS NULL),
+       current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+       - coalesce(current_setting('reserved_connections', true)::int, 0)
+FROM pg_stat_activity WHERE datid IS NOT NULL AND pid <> pg_backend_pid() AND coalesce(backend_type, 'client backend') = 'client backend'"""
+
+
+@dataclass(frozen=True)
+class ServerActivity:
+    """Use of a server before a run, as its user sees it.
+
+    ``sessions`` are those of other clients, of which ``busy`` run a statement or a transaction and ``hidden`` have an unknown state.
+    ``free`` is the number of connections that it still accepts.
+    """
+
+    standby: bool = False
+    replicas: int = 0
+    sessions: int = 0
+    busy: int = 0
+    hidden: int = 0
+    free: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +87,7 @@ class ExternalDatabaseInfo:
     lists the tables that do not exist. ``read_only`` is the reason why the server rejects writes: '' if it accepts them,
     or if this was not tested. ``pooler`` is between pgherd and the server, None without one. ``pid`` is a process of the server on
     this host, 0 if there is no proof of one. ``host`` is its host as connected to: a name, an address, or a socket's directory.
-    ``facts`` is what the server shows the user about itself.
+    ``facts`` is what the server shows the user about itself. ``activity`` is its use by others.
     """
 
     dsn: str
@@ -73,6 +102,7 @@ class ExternalDatabaseInfo:
     pid: int = 0
     host: str = ""
     facts: ServerFacts = field(default_factory=ServerFacts)
+    activity: ServerActivity = ServerActivity()
 
 
 @dataclass(frozen=True)
@@ -172,6 +202,7 @@ def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn",
             pid=_server_pid(node, session),
             host=connection.info.host or connection.info.hostaddr,
             facts=read_facts(connection),
+            activity=_activity(connection),
         )
 
 
@@ -240,7 +271,18 @@ def require_reachable(found: ExternalDatabaseInfo, *, builtin: bool, writes: boo
 class ExternalServer:
     """External server, attached for a run. ``pid`` is a process of it on this host, 0 if there is no proof of one."""
 
-    def __init__(self, node: Node, dsn: str, *, name: str, passfile: str, account: str | None = None, allow_writes: bool = False) -> None:
+    def __init__(
+        self,
+        node: Node,
+        dsn: str,
+        *,
+        name: str,
+        passfile: str,
+        account: str | None = None,
+        allow_writes: bool = False,
+        query_timeout: float | None = None,
+        direct: str | None = None,
+    ) -> None:
         """Connect once to resolve the connection parameters.
 
         Args:
@@ -250,9 +292,11 @@ class ExternalServer:
             passfile: Path of a password file, which is created if one is required. ``account`` becomes its owner.
             account: User that drivers run as.
             allow_writes: Accept sessions that may write. ``address`` still refuses them to a load that does not write.
+            query_timeout: Time limit of a statement in seconds, unless the user's options have one. None: as set on the server.
+            direct: DSN of the same database without the pooler, for pgherd's own statements. None: ``dsn``.
 
         Raises:
-            UsageError: The connection fails, or sessions may write.
+            UsageError: The connection fails, sessions may write, or ``direct`` leads to another database.
         """
         self.node = node
         self.name = name
@@ -263,6 +307,7 @@ class ExternalServer:
         with session.connection as connection:
             self.pid = _server_pid(node, session)
             info = connection.info
+            self._protection = "" if self.pooler is not None else _protection(connection, query_timeout)
             self.major = info.server_version // 10000
             self._host, self._port, self._user, self._database = info.host or info.hostaddr, info.port, info.user, info.dbname
             explicit = external_connections.explicit_parameters(dsn)
@@ -270,6 +315,9 @@ class ExternalServer:
             if explicit.get("hostaddr"):
                 self._parameters["hostaddr"] = info.hostaddr
             password = info.password
+            self._direct = None if direct is None else ExternalServer(node, direct, name=name, passfile=f"{passfile}-direct")
+            if self._direct is not None:
+                self._require_same(self._direct, connection)
         for keyword in external_connections.FILE_KEYWORDS if account is not None else ():
             path = self._parameters.get(keyword, "")
             if path and node.exists(path):
@@ -322,15 +370,27 @@ class ExternalServer:
 
         It contains no password, because it is stored with the samples.
         """
+        if self._direct is not None:
+            return self._direct.conninfo()
         from psycopg.conninfo import make_conninfo
 
-        pgherds = {"application_name": "pgherd", "options": self._options(read_only=True)}
+        pgherds = {**_SESSION, "options": self._options(read_only=True)}
         timeout = {"connect_timeout": str(_CONNECT_TIMEOUT_S)}
         address = {"host": self._host, "port": str(self._port), "user": self._user, "dbname": self._database}
         return make_conninfo("", **{**timeout, **self._parameters, **address, **pgherds})
 
+    def _require_same(self, direct: ExternalServer, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Require that both lead to the same database of the same server. Raises UsageError."""
+        through, without = connection.execute(_IDENTITY.encode()).fetchall(), direct.sql(_IDENTITY)
+        direct.disconnect()
+        if through != without:
+            raise UsageError(f"{self.name}: direct {direct.dsn} leads to another database or server than {self.dsn}; correct one of them")
+
     def _options(self, *, read_only: bool) -> str:
-        return "" if self.pooler is not None else _options(self.dsn, read_only=read_only)
+        """Return the options of a session. Those of the user override the protection of the server."""
+        if self.pooler is not None:
+            return ""
+        return " ".join(part for part in (self._protection, _options(self.dsn, read_only=read_only)) if part)
 
     def sql(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement on the node's open connection; raises psycopg.Error."""
@@ -393,6 +453,25 @@ def _server_pid(node: Node | None, session: _Session) -> int:
     return 0 if node is None or session.pooler is not None else external_connections.server_pid(node, session.connection)
 
 
+def _protection(connection: psycopg.Connection[Any], query_timeout: float | None) -> str:
+    """Return the options that limit statements, and end them with their client where the server's operating system supports that."""
+    import psycopg
+
+    options = [] if query_timeout is None else [f"-c statement_timeout={round(1000 * query_timeout)}ms"]
+    try:
+        connection.execute(b"SET client_connection_check_interval = '1s'")
+    except psycopg.Error:
+        return " ".join(options)
+    return " ".join([CLIENT_CHECK, *options])
+
+
+def _activity(connection: psycopg.Connection[Any]) -> ServerActivity:
+    row = connection.execute(_ACTIVITY.encode()).fetchone()
+    assert row is not None
+    standby, replicas, sessions, busy, hidden, accepted = row
+    return ServerActivity(standby, replicas, sessions, busy, hidden, max(0, accepted - sessions))
+
+
 def _allowed(session: _Session, dsn: str, *, required: bool, option: str) -> _Session:
     if required and session.may_write:
         session.connection.close()
@@ -414,7 +493,7 @@ def _open(dsn: str, *, options: str, dbname: str | None = None) -> psycopg.Conne
     """Open a connection in autocommit; raises psycopg.Error."""
     import psycopg
 
-    parameters = {"options": options, "application_name": "pgherd"}
+    parameters = {"options": options, **_SESSION}
     password = password_of(dsn)
     if password is not None:
         parameters["password"] = password

@@ -1,4 +1,4 @@
-"""What a connection shows about an external server itself: who provides it, its replicas, and what is hidden from the user.
+"""What a connection shows about an external server itself: who provides it, and what is hidden from the user.
 
 A provider is recognised by settings, functions and roles that only its servers have, or by the domain of its hosts.
 """
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 _FACTS = """SELECT current_user,
        pg_has_role(current_user, 'pg_read_all_stats', 'usage'), pg_has_role(current_user, 'pg_read_all_settings', 'usage'),
-       (SELECT count(*) FROM pg_stat_replication),
        ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_settings WHERE name LIKE '%.%'),
        ARRAY(SELECT rolname FROM pg_roles),
        to_regproc('pg_catalog.aurora_version') IS NOT NULL OR to_regproc('aurora_version') IS NOT NULL"""
@@ -27,7 +26,6 @@ class ServerFacts:
         prefixes: first parts of the names of settings that extensions define.
         aurora: the server has a function of Aurora.
         hidden: what the role does not see.
-        replicas: replicas that receive WAL from the server.
     """
 
     role: str = ""
@@ -35,17 +33,16 @@ class ServerFacts:
     roles: frozenset[str] = frozenset()
     aurora: bool = False
     hidden: tuple[str, ...] = ()
-    replicas: int = 0
 
 
 def read_facts(connection: psycopg.Connection[Any]) -> ServerFacts:
     """Read the facts. Raises psycopg.Error."""
     row = connection.execute(_FACTS.encode()).fetchone()
     assert row is not None
-    role, stats, settings, replicas, prefixes, roles, aurora = row
+    role, stats, settings, prefixes, roles, aurora = row
     hidden = [] if stats else ["waits and queries of other users", "replication lag"]
     hidden += [] if settings else ["some settings"]
-    return ServerFacts(role, frozenset(prefixes), frozenset(roles), bool(aurora), tuple(hidden), int(replicas))
+    return ServerFacts(role, frozenset(prefixes), frozenset(roles), bool(aurora), tuple(hidden))
 
 
 def quoted(role: str) -> str:

@@ -25,8 +25,8 @@ from pgherd.model.deployment import Role, RuntimeName
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment
 from pgherd.node.protocol import Node
+from pgherd.prepare import fleet, hosts, load, servers
 from pgherd.prepare import guests as virtual_machines
-from pgherd.prepare import hosts, load, servers
 from pgherd.prepare import volumes as server_volumes
 from pgherd.prepare.guests import GuestChoice, RequestedGuests
 from pgherd.prepare.hosts import ContainerLimits, Containers, HostShare
@@ -56,7 +56,8 @@ class DatabasePreparation:
     """Parts of a request that do not depend on the number of databases or their clients, completed for this host.
 
     ``volumes`` is None if an external server stores the data. ``guests`` is None if the containers are no virtual machines.
-    ``messages`` are sentences on chosen defaults, and warnings.
+    ``connection_limit`` and ``query_timeout`` (seconds) protect existing servers. ``messages`` are sentences on chosen defaults, and
+    warnings.
     """
 
     workspace: Workspace
@@ -68,6 +69,8 @@ class DatabasePreparation:
     guests: GuestChoice | None
     scheduler: Scheduler
     measurement: Measurement
+    connection_limit: int | None
+    query_timeout: float | None
     messages: tuple[str, ...]
 
     @property
@@ -82,15 +85,16 @@ class DatabasePreparation:
 
 
 @contextlib.contextmanager
-def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterator[DatabasePreparation]:
+def prepare_databases(node: Node, request: DatabaseRequest, dry: bool, *, several_servers: bool = False) -> Iterator[DatabasePreparation]:
     """Check the request against this host and yield its preparation. Remove temporary files on exit.
 
-    With ``dry``, no database is loaded.
+    With ``dry``, no database is loaded. ``several_servers``: the study can load more than one existing server.
 
     Raises:
         UsageError: an option is wrong, or requires more than this host has.
         CapabilityError: this host does not support the request.
     """
+    existing = fleet.requested_servers(request.dsn, request.servers, request.server, several=several_servers, cgroup=request.server_cgroup)
     measurement = Measurement(
         seed=request.seed if request.seed is not None else random.randrange(2**31),
         time_budget=request.time_budget,
@@ -106,7 +110,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
         init=request.init_script,
         read_only=request.read_only,
         allow_writes=request.allow_writes,
-        external=request.dsn is not None,
+        external=bool(existing),
         rate=request.rate,
         protocol=request.protocol,
         client_placement=request.client_placement,
@@ -120,8 +124,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
         given=frozenset(request.model_fields_set),
     )
     requested_servers = RequestedServers(
-        dsn=request.dsn,
-        cgroup=request.server_cgroup,
+        existing=existing,
         prometheus=request.prometheus,
         prometheus_match=request.prometheus_match,
         pg_bin=request.pg_bin,
@@ -145,9 +148,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
         ksm=request.vm_ksm,
     )
     volume_texts: dict[Role, str | None] = {"data": request.data_volume, "wal": request.wal_volume, "temp": request.temp_volume}
-    volumes = (
-        None if request.dsn is not None else server_volumes.choose_volumes(volume_texts, request.tablespace_volume, request.allow_format)
-    )
+    volumes = None if existing else server_volumes.choose_volumes(volume_texts, request.tablespace_volume, request.allow_format)
     facts = gather(node)
     share = hosts.choose_share(facts, request.host_cores, request.host_memory, request.over, request.placement)
     with open_workspace(node, request.run_as, dry=dry) as workspace:
@@ -183,7 +184,10 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
             guests=guests,
             scheduler=request.scheduler,
             measurement=measurement,
+            connection_limit=request.connection_limit,
+            query_timeout=float(request.query_timeout) or None,
             messages=(
+                *chosen_servers.warnings,
                 f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}.",
                 *tracing,
                 *([reason] if external is None else []),
@@ -219,7 +223,9 @@ def database_options(
         **({} if guests is None else {"vm": guests.machine, "vm_memory_min": guests.minimum, "vm_memory_shares": guests.shares}),
         "pg_bin": preparation.servers.installation.bin,
         "pg_version": external.version if external else preparation.servers.installation.version,
-        "dsn": external.dsn if external else None,
+        "dsn": external.dsn if external and not preparation.servers.fleet else None,
+        "direct": None if preparation.servers.fleet else preparation.servers.direct,
+        "query_timeout": preparation.query_timeout if external else None,
         "server_cgroup": preparation.servers.cgroup,
         "prometheus": preparation.servers.prometheus,
         "settings": settings.settings,
@@ -249,6 +255,12 @@ def database_options(
     }
 
 
+def _clients(options: DatabaseOptions) -> int:
+    """Return the largest number of clients of one server in a study."""
+    clients: int | tuple[int, ...] = getattr(options, "max_clients", getattr(options, "clients", 1))
+    return max(clients) if isinstance(clients, tuple) else clients
+
+
 def _volume_options(volumes: RequestedVolumes) -> dict[str, Any]:
     by_name = {volume.name: volume for volume in (*volumes.roles.values(), *volumes.tablespaces)}
     return {
@@ -274,11 +286,13 @@ def complete(
     ``memory`` is the memory of all servers in bytes. ``messages`` are those of the steps after ``prepare_databases``, in display order.
 
     Raises:
-        UsageError: the guests of a trial do not fit in the host's memory.
+        UsageError: the guests of a trial do not fit in the host's memory, or an existing server has too few free connections.
         CapabilityError: this host cannot reserve the huge pages that all servers need together.
     """
     workspace, facts, share, guests = preparation.workspace, preparation.facts, preparation.share, preparation.guests
     node, external = workspace.node, preparation.servers.external
+    for label, info in preparation.servers.existing.items():
+        fleet.require_connections(label, info, _clients(options), preparation.connection_limit)
     confirm, reserved_pages = huge_pages.host_changes(node, study, options, settings.huge_pages)
     confirm = (*confirm, *disk.volumes.confirm)
     files = "drivers' output" if external else "servers' data"

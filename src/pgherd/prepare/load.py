@@ -114,6 +114,8 @@ def choose_load(requested: RequestedLoad, node: Node) -> Load:
     mix = own_mix(requested)
     own = mix if not requested.init else None
     parsed, read_only, about_scripts = scripts(requested, mix, node)
+    if requested.external:
+        user_scripts.require_ending(node, parsed)
     if requested.external and requested.read_only:
         user_scripts.require_read_only(node, parsed)
     data, about_data = data_of_init(node, None if requested.external else requested.init)

@@ -13,6 +13,7 @@ from pgherd.host.server_user import require_initdb
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import UsageError
+from pgherd.model.fleet import FleetServer, ListedServer
 from pgherd.model.prometheus import PrometheusSource
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
@@ -34,7 +35,7 @@ from pgherd.postgres.imported_settings import ImportedSettings, import_settings
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import PRIVATE, ChosenSettings, SettingRow
 from pgherd.postgres.version_differences import ServerDefaults, VersionDifference
-from pgherd.prepare import server_observation
+from pgherd.prepare import fleet, server_observation
 from pgherd.prepare.guests import GUEST_SYSTEM
 from pgherd.prepare.load import Load, RequestedLoad
 from pgherd.prepare.prepared_study import PreparedStudy, Workspace
@@ -99,16 +100,14 @@ class RequestedServers:
     """Options of PostgreSQL servers, as the user gives them.
 
     Attributes:
-        dsn: external server. None: pgherd starts servers.
-        cgroup: value of ``--server-cgroup``.
+        existing: external servers. Empty: pgherd starts servers.
         prometheus: value of ``--prometheus``, like ``prometheus_match``.
         set: values of ``--set``.
         not_external: names of given options that apply only to servers that pgherd starts.
         vcpus: like ``trace_io`` an option that pgherd ignores for an external server.
     """
 
-    dsn: str | None
-    cgroup: str | None
+    existing: tuple[ListedServer, ...]
     prometheus: str | None
     prometheus_match: str
     pg_bin: str | None
@@ -130,25 +129,33 @@ class ServerChoice:
     Attributes:
         installation: PostgreSQL installation of the servers, and of the clients.
         usable: the installation, or a cached copy if the servers' user cannot execute it.
-        external: external server at ``--dsn``. pgherd chooses only the number of clients and the times for it.
-        cgroup: cgroup of the external server on this host. None: it is found if that is provable.
-        prometheus: Prometheus server with samples of the external server's host.
+        external: external server, the first one of several. pgherd chooses only the number of clients and the times for it.
+        existing: all external servers with their properties, by their label in messages.
+        direct: DSN for samples of the only external server, if it has one.
+        cgroup: cgroup of the only external server on this host. None: it is found if that is provable.
+        prometheus: Prometheus server with samples of the only external server's host.
+        fleet: servers of a list, if the study loads several.
         checksums: the servers have data checksums.
         requested: settings that options request.
         settings_from: configuration file or DSN from which settings are copied.
         writes: the load writes.
+        warnings: warnings about others who use the servers. They come first.
         messages: sentences on chosen defaults, and warnings.
     """
 
     installation: Installation
     usable: Installation
     external: ExternalDatabaseInfo | None = None
+    existing: Mapping[str, ExternalDatabaseInfo] = field(default_factory=dict)
+    direct: str | None = None
     cgroup: str | None = None
     prometheus: PrometheusSource | None = None
+    fleet: tuple[FleetServer, ...] = ()
     checksums: bool = True
     requested: RequestedSettings = field(default_factory=RequestedSettings)
     settings_from: str | None = None
     writes: bool = False
+    warnings: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
 
 
@@ -181,35 +188,47 @@ def choose_servers(requested: RequestedServers, load: RequestedLoad, workspace: 
         UsageError: there is no such installation, two options set the same parameter, or the external server rejects the load.
         CapabilityError: this kernel has no huge pages, but a server would require them, or initdb does not know the user.
     """
-    external = (
-        None if requested.dsn is None else find_external(workspace.node, requested.dsn, requested.not_external, load, read_only=not writes)
-    )
+    existing: dict[str, ExternalDatabaseInfo] = {}
+    for server in requested.existing:
+        label = f"server {server.name}" if server.name else "--dsn"
+        existing[label] = find_external(workspace.node, server.dsn, requested.not_external, load, read_only=not writes, label=label)
+    external, only = next(iter(existing.values()), None), requested.existing[0] if len(existing) == 1 else None
+    sources: tuple[PrometheusSource | None, ...] = ()
+    several: tuple[FleetServer, ...] = ()
     installation = installations.choose(workspace.node, requested.pg_bin, requested.pg_version)
-    source: PrometheusSource | None = None
     if external is None:
-        for option, value in (("--server-cgroup", requested.cgroup), ("--prometheus", requested.prometheus)):
-            if value is not None:
-                raise UsageError(f"{option} is for an external server; add its --dsn, or leave {option} out")
+        if requested.prometheus is not None:
+            raise UsageError("--prometheus is for existing servers; add --dsn or --servers, or leave --prometheus out")
         require_initdb(workspace.account)
         messages = describe_checksums(requested.data_checksums, installation.major)
     else:
-        messages = describe_external(external, read_only=not writes, vcpus=requested.vcpus, trace_io=requested.trace_io)
-        messages += server_observation.describe_facts(external)
+        messages = describe_external(*existing.values(), read_only=not writes, vcpus=requested.vcpus, trace_io=requested.trace_io)
+        looked = list(zip(requested.existing, existing.values(), strict=True))
+        messages += server_observation.describe_facts(looked)
         if requested.prometheus is None:
-            messages.append(server_observation.describe_cgroup(workspace.node, external, requested.cgroup))
+            sources = (None,) * len(looked)
+            messages += server_observation.describe_cgroups(workspace.node, looked)
         else:
-            source = server_observation.prometheus_source(requested.prometheus, requested.prometheus_match, external, requested.cgroup)
-            messages.append(server_observation.describe_prometheus(source))
+            url, match = requested.prometheus, requested.prometheus_match
+            sources = tuple(server_observation.prometheus_source(url, match, server, info) for server, info in looked)
+            messages += server_observation.describe_prometheus(looked, sources)
+        if only is None:
+            several = tuple(fleet.found(server, info, source) for (server, info), source in zip(looked, sources, strict=True))
+            messages += fleet.describe_differences(several)
     return ServerChoice(
         installation=installation,
         usable=installations.reachable_copy(workspace.node, installation, workspace.account, str(workspace.cache)),
         external=external,
-        cgroup=None if source is not None else requested.cgroup,
-        prometheus=source,
+        existing=existing,
+        direct=None if only is None else only.direct,
+        cgroup=None if only is None or sources[0] is not None else only.container,
+        prometheus=None if only is None else sources[0],
+        fleet=several,
         checksums=with_checksums(requested.data_checksums),
         requested=requested_settings(workspace.node, requested),
         settings_from=requested.settings_from,
         writes=writes,
+        warnings=tuple(warning for label, info in existing.items() for warning in fleet.warn_of_use(label, info)),
         messages=tuple(messages),
     )
 
@@ -276,7 +295,7 @@ def explained(selected: ChosenSettings, by_option: Mapping[str, tuple[str, str]]
 def require_own(external: ExternalDatabaseInfo | None, why: str) -> None:
     """Require that pgherd starts the servers. Raises UsageError with the reason ``why`` if there is an external server."""
     if external is not None:
-        raise UsageError(f"--dsn {external.dsn} does not go with this: {why}")
+        raise UsageError(f"server {external.dsn} does not go with this: {why}")
 
 
 def database_size(workspace: Workspace, servers: ServerChoice, load: Load) -> DatabaseSize:
@@ -289,7 +308,7 @@ def database_size(workspace: Workspace, servers: ServerChoice, load: Load) -> Da
         UsageError: the init script or a script fails, or PostgreSQL rejects a setting.
     """
     if servers.external is not None:
-        return DatabaseSize(servers.external.bytes)
+        return DatabaseSize(max(info.bytes for info in servers.existing.values()))
     estimate = find(load.workload).size_estimate(load.scale)
     if estimate is not None and not load.user_scripts:
         return DatabaseSize(estimate)
@@ -405,62 +424,68 @@ def choose_settings(
     return ServerSettings(choice.settings, choice.rows, need, tuple(messages))
 
 
-def find_external(node: Node, dsn: str, not_external: tuple[str, ...], load: RequestedLoad, *, read_only: bool) -> ExternalDatabaseInfo:
+def find_external(
+    node: Node, dsn: str, not_external: tuple[str, ...], load: RequestedLoad, *, read_only: bool, label: str = "--dsn"
+) -> ExternalDatabaseInfo:
     """Connect to the server at ``dsn`` and return its properties. ``read_only``: the load does not write.
 
-    ``not_external`` are the names of given options that do not apply to it.
+    ``not_external`` are the names of given options that do not apply to it. ``label`` names the server in messages.
 
     Raises:
         UsageError: an option does not apply to an external server, or the load cannot run on it.
     """
-    name = external_server.normalize_dsn(dsn)
+    name = external_server.normalize_dsn(dsn, label)
+    option_of = "--dsn" if label == "--dsn" else "--servers"
     for option in not_external:
-        raise UsageError(f"--{option.replace('_', '-')} does not go with --dsn: {name} is external, and {ONLY_OWN[option]}; leave one out")
+        given = f"--{option.replace('_', '-')}"
+        raise UsageError(f"{given} does not go with {option_of}: {name} is external, and {ONLY_OWN[option]}; leave one out")
     if load.start_state != "warm":
         raise UsageError(
-            f"--start-state {load.start_state} does not go with --dsn: pgherd neither restarts nor restores an external server; "
+            f"--start-state {load.start_state} does not go with {option_of}: pgherd neither restarts nor restores an external server; "
             "leave --start-state out"
         )
     if load.scheduler in ("batch", "batch-servers"):
         raise UsageError(
-            f"--scheduler {load.scheduler} does not go with --dsn: {name} is external, and its scheduling policy is configured where it "
-            "runs (systemd: CPUSchedulingPolicy=batch); use --scheduler batch-clients for pgbench alone"
+            f"--scheduler {load.scheduler} does not go with {option_of}: {name} is external, and its scheduling policy is configured where "
+            "it runs (systemd: CPUSchedulingPolicy=batch); use --scheduler batch-clients for pgbench alone"
         )
     if "client_placement" in load.given and load.client_placement == "inside":
         raise UsageError(
-            "--client-placement inside does not go with --dsn: pgbench runs on this host, outside the server's container; "
+            f"--client-placement inside does not go with {option_of}: pgbench runs on this host, outside the server's container; "
             "leave --client-placement out"
         )
     if not load.scripts and load.workload not in _PGBENCH:
         raise UsageError(
-            f"--workload {load.workload} does not go with --dsn: it requires its tables, and pgherd creates none on an external server; "
-            f"use {', '.join(_PGBENCH)}, or --script"
+            f"--workload {load.workload} does not go with {option_of}: it requires its tables, and pgherd creates none on an external "
+            f"server; use {', '.join(_PGBENCH)}, or --script"
         )
     if not read_only and not load.allow_writes:
         writing = "--script is assumed to write" if load.scripts else f"--workload {load.workload} writes"
         raise UsageError(
-            f"--dsn {name} is read only by default, and {writing}; use --workload select-only, or add --allow-writes if this database may "
-            "be changed"
+            f"{label} {name} is read only by default, and {writing}; use --workload select-only, or add --allow-writes if this database "
+            "may be changed"
         )
-    server = external_server.read_database_info(name, writes=not read_only, node=node)
+    server = external_server.read_database_info(name, writes=not read_only, option=label, node=node)
     if server.pooler is not None and server.pooler.shared and load.protocol == "prepared":
         raise UsageError(
-            f"--protocol prepared does not go with --dsn {name}: {server.pooler.name} shares sessions between clients, where prepared "
+            f"--protocol prepared does not go with {label} {name}: {server.pooler.name} shares sessions between clients, where prepared "
             "statements stay behind; use --protocol simple or --protocol extended, or name the server itself"
         )
-    external_server.require_reachable(server, builtin=not load.scripts, writes=not read_only, scale=load.scale)
+    external_server.require_reachable(server, builtin=not load.scripts, writes=not read_only, scale=load.scale, option=label)
     return server
 
 
-def describe_external(found: ExternalDatabaseInfo, *, read_only: bool, vcpus: float | None, trace_io: bool) -> list[str]:
-    """Return the report's sentences and warnings about the server."""
-    scale = "" if found.scale is None else f", pgbench's tables of scale {found.scale}"
-    messages = [
-        f"Server {found.dsn}: PostgreSQL {found.version}; database '{found.database}' of {format_bytes(found.bytes)}{scale}.",
-        f"Its data are only read: {_why_only_read(found)}."
-        if read_only
-        else "Transactions write to it (--allow-writes). Their changes are not undone.",
-    ]
+def describe_external(*servers: ExternalDatabaseInfo, read_only: bool, vcpus: float | None, trace_io: bool) -> list[str]:
+    """Return the report's sentences and warnings about the servers."""
+    messages, (their, them) = [], ("Its", "it") if len(servers) == 1 else ("Their", "them")
+    for found in servers:
+        scale = "" if found.scale is None else f", pgbench's tables of scale {found.scale}"
+        size = format_bytes(found.bytes)
+        messages.append(f"Server {found.dsn}: PostgreSQL {found.version}; database '{found.database}' of {size}{scale}.")
+    if read_only:
+        messages += dict.fromkeys(f"{their} data are only read: {_why_only_read(found)}." for found in servers)
+    else:
+        messages.append(f"Transactions write to {them} (--allow-writes). Their changes are not undone.")
     if vcpus is not None:
         messages.append(f"Warning: --vcpus {vcpus:g} does not apply to an external server and is ignored.")
     if trace_io:
@@ -498,7 +523,7 @@ def differing_defaults(node: Node, prepared: Mapping[str, PreparedStudy]) -> dic
     first, options = prepared[variants[0]], [study.options for study in prepared.values()]
     installed = {variant: study.installation for variant, study in prepared.items() if study.installation is not None}
     if len(installed) < len(variants) or any(
-        getattr(study_options, "dsn", None) is not None or not hasattr(study_options, "settings") for study_options in options
+        getattr(study_options, "external", False) or not hasattr(study_options, "settings") for study_options in options
     ):
         return {}
     by_variant = differences(

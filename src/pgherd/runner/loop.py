@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pgherd.model.analysis import Proposal, Thresholds
 from pgherd.model.base import Model
-from pgherd.model.errors import PgherdError, TrialError
+from pgherd.model.errors import LostServerError, PgherdError, TrialError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import RunnableStudy
@@ -65,7 +65,7 @@ def execute(
                 trial = backend.placed(planned)
                 name = directory.next_trial()
                 observer.trial(trial, int(name))
-                result = _trial(directory, name, trial, backend, thresholds, observer)
+                result, lost = _trial(directory, name, trial, backend, thresholds, observer)
                 if not wall_start:
                     # The transition of the first trial is the set-up: templates, clones, first starts.
                     wall_start = result.phases[0].start - result.trial.phases[0].warmup if result.phases else result.ended
@@ -78,9 +78,9 @@ def execute(
                 if result.error is None:
                     record = with_settings(record, trial, backend)
                 observer.finished(result)
-                # An OOM kill may be the result that the study looks for. A lost host fails only the trials that need it.
+                # An OOM kill may be the result that the study looks for. A lost host or server fails only the trials that need it.
                 # Neither counts as a failure of the run.
-                if not result.oom_kills and not (trial is not planned and has_no_load(trial)):
+                if not result.oom_kills and not lost and not (trial is not planned and has_no_load(trial)):
                     failures = 0 if result.error is None else failures + (not trial.failure_expected)
                 if failures == _MAX_CONSECUTIVE_FAILURES:
                     raise PgherdError(f"{failures} trials in a row failed; last error: {result.error}")
@@ -125,20 +125,21 @@ def _logged(record: RunRecord, proposal: Proposal, after: int) -> RunRecord:
 
 def _trial(
     directory: RunDirectory, name: str, trial: Trial, backend: Backend, thresholds: Thresholds, observer: RunObserver
-) -> TrialResult:
+) -> tuple[TrialResult, bool]:
+    """Run one trial. Return its result, and True if it failed because a server that it needs is lost."""
     started = time.time()
     partial = directory.begin_trial(name)
-    transition, error, outcome = "", None, TrialOutcome()
+    transition, error, outcome, lost = "", None, TrialOutcome(), False
     try:
         if trial.probe is not None:
             readings = backend.probe(trial)
-            return TrialResult(id=name, trial=trial, started=started, ended=time.time(), probe=readings)
+            return TrialResult(id=name, trial=trial, started=started, ended=time.time(), probe=readings), False
         transition = backend.apply(trial)
         outcome = backend.run(trial, name, partial, thresholds, observer)
     except TrialError as failure:
         interruption.check()  # a trial that a signal cut short has not failed
-        outcome, error = backend.failed(trial, thresholds), str(failure)
-    return TrialResult(
+        outcome, error, lost = backend.failed(trial, thresholds), str(failure), isinstance(failure, LostServerError)
+    result = TrialResult(
         id=name,
         trial=trial,
         started=started,
@@ -149,6 +150,7 @@ def _trial(
         checks=list(outcome.checks),
         oom_kills=outcome.oom_kills,
     )
+    return result, lost
 
 
 def has_no_load(trial: Trial) -> bool:

@@ -28,9 +28,6 @@ from pgherd.model.units import Duration, Size, format_seconds
 from pgherd.study.option import CLUSTER, LIMITS, MEASUREMENT, POSTGRESQL, STORAGE, VM, WORKLOAD, option
 from pgherd.study.shared_options import RepeatsRequest, StudyOptions
 
-OF_EXTERNAL = ("dsn", "allow_writes", "server_cgroup", "prometheus", "prometheus_match")
-"""Options that only external servers have."""
-
 READ_ONLY = "default_transaction_read_only"
 """PostgreSQL setting that rejects writes. It is on if the user gives --read-only for the scripts."""
 
@@ -43,6 +40,12 @@ BUDGET_TEXT = f"{format_seconds(DEFAULT_BUDGET)} or more"
 FREE_SHARE = 0.8
 """Fraction of free memory that a run reserves by default."""
 FREE_MEMORY_TEXT = f"{FREE_SHARE * 100:g} % of free memory"
+
+EXISTING_SERVERS = (
+    *("dsn", "servers", "server", "allow_writes", "server_cgroup", "prometheus", "prometheus_match", "connection_limit"),
+    "query_timeout",
+)
+"""Options that apply to existing servers only. A study that starts all of its servers leaves them out."""
 
 Scheduler = Literal["normal", "batch", "batch-servers", "batch-clients"]
 """Linux's scheduling policy: the default one, or SCHED_BATCH for servers and clients, or for one of them.
@@ -110,7 +113,9 @@ class DatabaseRequest(RepeatsRequest):
     data_checksums: bool | None = option(None, "Data checksums.", POSTGRESQL, computed="on")
     run_as: str | None = option(None, "User that servers run as, when pgherd runs as root.", POSTGRESQL, metavar="USER")
     dsn: str | None = option(None, "Benchmark an existing server; it is never reconfigured.", POSTGRESQL, metavar="DSN")
-    allow_writes: bool = option(False, "Allow transactions that write to --dsn.", POSTGRESQL)
+    servers: str | None = option(None, "YAML list of existing servers; density loads 1 to all of them.", POSTGRESQL, metavar="FILE")
+    server: str | None = option(None, "The one server of --servers to load.", POSTGRESQL, metavar="NAME")
+    allow_writes: bool = option(False, "Allow transactions that write to existing servers.", POSTGRESQL)
     server_cgroup: str | None = option(
         None,
         "Cgroup of --dsn's server on this host; only read.",
@@ -118,8 +123,14 @@ class DatabaseRequest(RepeatsRequest):
         metavar="/PATH|pid:N|container:ID",
         computed="found if provable",
     )
-    prometheus: str | None = option(None, "Prometheus server with metrics of --dsn's host.", POSTGRESQL, metavar="URL")
-    prometheus_match: str = option("host=instance", "Label of the server and the label in Prometheus.", POSTGRESQL, metavar="LABEL=LABEL")
+    prometheus: str | None = option(None, "Prometheus server with metrics of existing servers' hosts.", POSTGRESQL, metavar="URL")
+    prometheus_match: str = option("host=instance", "Label of a server and the label in Prometheus.", POSTGRESQL, metavar="LABEL=LABEL")
+    connection_limit: int | None = option(
+        None, "Connections to each existing server.", POSTGRESQL, metavar="N", computed="as many as it has free", ge=1
+    )
+    query_timeout: Duration = option(
+        Duration("60s"), "Time limit of a statement on an existing server; 0s: none.", POSTGRESQL, metavar="TIME"
+    )
 
     vcpus: float | None = option(None, "CPU cores per database.", LIMITS, metavar="N", web=True, gt=0)
     memory: Size | None = option(None, "Memory limit per database.", LIMITS, metavar="SIZE", computed="equal share", web=True)
@@ -217,6 +228,8 @@ class DatabaseOptions(StudyOptions):
     roles: dict[Role, str] = Field(default_factory=dict, description="role of files → name of their volume")
     tablespaces: tuple[str, ...] = Field((), description="names of the volumes over which tables and indexes are spread")
     dsn: str | None = Field(None, description="DSN of an external server, without password (None: pgherd starts servers)")
+    direct: str | None = Field(None, description="DSN for samples, without password, if dsn leads to a pooler (None: dsn)")
+    query_timeout: float | None = Field(None, gt=0, description="seconds; of sessions on an external server (None: as set there)")
     server_cgroup: str | None = Field(None, description="cgroup of the external server (None: found if provable)")
     prometheus: PrometheusSource | None = Field(None, description="Prometheus server with samples of the external server's host")
 
@@ -252,6 +265,16 @@ class DatabaseOptions(StudyOptions):
         """Whether clients run under SCHED_BATCH."""
         return self.scheduler in ("batch", "batch-clients")
 
+    @property
+    def external(self) -> bool:
+        """Whether the servers are external."""
+        return self.dsn is not None
+
+    def external_server(self, dsn: str, direct: str | None, version: str, database: Database) -> Server:
+        """Return an external server with its one database."""
+        timeout = self.query_timeout
+        return Server(name="pg", bin=self.pg_bin, version=version, dsn=dsn, direct=direct, query_timeout=timeout, databases=(database,))
+
     def database_called(self, name: str) -> Database:
         """Return a database with this name."""
         return Database(
@@ -268,7 +291,7 @@ class DatabaseOptions(StudyOptions):
         """Return a container with one server and its database ``bench``. For an external server, the container is only a name."""
         database = self.database_called("bench")
         if self.dsn is not None:
-            external = Server(name="pg", bin=self.pg_bin, version=self.pg_version, dsn=self.dsn, databases=(database,))
+            external = self.external_server(self.dsn, self.direct, self.pg_version, database)
             return Container(name=name, runtime="external", cgroup=self.server_cgroup, prometheus=self.prometheus, servers=(external,))
         server = Server(
             name="pg",
@@ -315,7 +338,7 @@ class DatabaseOptions(StudyOptions):
             client_placement=self.client_placement,
             sched_batch=self.batch_clients,
             sampling=self.sampling,
-            kept_from_writing=self.settings.get(READ_ONLY) == "on" or (self.dsn is not None and self.read_only),
+            kept_from_writing=self.settings.get(READ_ONLY) == "on" or (self.external and self.read_only),
             options={f"define:{name}": value for name, value in self.variables.items()},
         )
 

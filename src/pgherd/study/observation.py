@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pgherd.analysis.stability import jain, min_max
@@ -22,7 +22,10 @@ IOWAIT_SHARE = 0.10
 
 HERE, HOST_OF, DISK_OF = "host", "server-host:", "server-disk:"
 """Entities: this host, and the host and disks of an external server by Prometheus."""
-_UNKNOWN = "the server is external, and its cgroup is not known; --server-cgroup names it on this host, --prometheus elsewhere"
+_UNKNOWN = (
+    "the server is external, and its cgroup is not known; --server-cgroup (in a list 'container') names it on this host, --prometheus "
+    "elsewhere"
+)
 
 
 def _loaded_external(trial: Trial, number: int) -> list[str]:
@@ -54,12 +57,21 @@ def why_unseen(trial: Trial, number: int, phase: PhaseResult, *series: str) -> s
 
 
 def hosts_of_servers(trial: Trial, number: int, phase: PhaseResult) -> dict[str, list[str]]:
-    """Return entity of a host → external containers under load on it. Servers that are not external run on this host."""
-    remote = {view.container for view in phase.prometheus}
+    """Return entity of a host → external containers under load on it. Servers that are not external run on this host.
+
+    Each server has an entity of its host. Of servers on one host, it is that of the first.
+    """
+    return _hosts(_loaded_external(trial, number), phase) or {HERE: []}
+
+
+def _hosts(containers: Iterable[str], phase: PhaseResult) -> dict[str, list[str]]:
+    hosts_of = {view.container: (view.url, view.match) for view in phase.prometheus}
+    first: dict[tuple[str, str], str] = {}
     hosts: dict[str, list[str]] = {}
-    for container in _loaded_external(trial, number):
-        hosts.setdefault(f"{HOST_OF}{container}" if container in remote else HERE, []).append(container)
-    return hosts or {HERE: []}
+    for name in containers:
+        entity = first.setdefault(hosts_of[name], f"{HOST_OF}{name}") if name in hosts_of else HERE
+        hosts.setdefault(entity, []).append(name)
+    return hosts
 
 
 @dataclass(frozen=True)
@@ -260,10 +272,10 @@ def _cpu_breakdown(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
     named = {entity.removeprefix("platform:"): m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "platform:", m)}
     if (for_io := kernel_io(phase)) is not None:
         named[KERNEL_IO_PART] = for_io
-    # The servers' host, which is not this one where Prometheus has its samples.
-    entity = next((name for name in metrics if name.startswith(HOST_OF)), HERE)
-    host, busy = metrics.get(entity, {}), phase.busy_cores(entity)
-    steal, idle, iowait = (host.get(f"cpu.{name}") for name in ("steal", "idle", "iowait"))
+    # The servers' hosts, which are not this one where Prometheus has their samples.
+    entities = list(_hosts(sorted(loaded_names), phase)) or [HERE]
+    busy = _sum(phase.busy_cores(entity) for entity in entities)
+    steal, idle, iowait = (_sum(metrics.get(entity, {}).get(f"cpu.{name}") for entity in entities) for name in ("steal", "idle", "iowait"))
     total = None if busy is None or idle is None else busy + idle + (iowait or 0.0) + (steal or 0.0)
     contained = sum(containers.values()) if measured else None
     if contained is not None and (hypervisors := hypervisor_cpu(metrics)) is not None:
@@ -274,7 +286,7 @@ def _cpu_breakdown(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
     databases = platform = None
     if contained is not None and inside is not None:
         databases = max(contained - inside - backends, 0.0)
-    if contained is not None and outside is not None and busy is not None and pgherd is not None and entity == HERE:
+    if contained is not None and outside is not None and busy is not None and pgherd is not None and entities == [HERE]:
         # The host counts ticks and cgroups count nanoseconds. Clip the difference, because the two can disagree slightly.
         platform = max(busy - contained - outside - pgherd, 0.0)
     return CpuBreakdown(
@@ -289,6 +301,11 @@ def _cpu_breakdown(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
         total=total,
         named=named,
     )
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return None if None in known else math.fsum(value or 0.0 for value in known)
 
 
 def _has(entity: str, prefix: str, metrics: dict[str, float]) -> bool:
@@ -339,12 +356,15 @@ def _bottleneck(
         rate_met = [verdict.result for verdict in result.checks if verdict.name == "rate-achieved"]
         if rate_met == ["pass"] or (not rate_met and throughput >= options.thresholds.min_rate_achieved * options.rate * databases):
             return "rate-limit"
-    if options.dsn is not None and cpu.loaded is None and (waits := _WAITS.get(main_wait(result))):
-        return waits  # the server's CPU is not seen, and this host's says nothing of it
-    unused = None if cpu.total is None or cpu.idle is None else (cpu.idle + (cpu.iowait or 0.0)) / cpu.total
+    # This host's CPU says nothing of external servers whose own is not seen.
+    unseen = options.external and cpu.loaded is None
+    if unseen and (waits := _WAITS.get(main_wait(result))):
+        return waits
+    unused = None if unseen or cpu.total is None or cpu.idle is None else (cpu.idle + (cpu.iowait or 0.0)) / cpu.total
     if unused is not None and unused <= 1 - options.thresholds.host_full:
         return "host-cpu"
-    if cpu.loaded is not None and cpu.loaded >= options.thresholds.host_full * options.host_cores:
+    here = not any(phase.prometheus for phase in result.phases)
+    if here and cpu.loaded is not None and cpu.loaded >= options.thresholds.host_full * options.host_cores:
         return "host-cpu"
     limited = options.cpu_mode != "none" or all(_cpu_limit(phase, target.target) for phase in result.phases for target in phase.targets)
     if limited and given is not None and given >= options.thresholds.min_cpu_used:
@@ -353,7 +373,7 @@ def _bottleneck(
     if "not-client-bound" in failed:
         return "client-cpu"
     io_bound = any(verdict.name == "io-bound" and verdict.result == "pass" for verdict in result.checks)
-    waiting = cpu.total is not None and cpu.iowait is not None and cpu.iowait / cpu.total >= IOWAIT_SHARE
+    waiting = not unseen and cpu.total is not None and cpu.iowait is not None and cpu.iowait / cpu.total >= IOWAIT_SHARE
     return "storage" if io_bound or waiting else _WAITS.get(main_wait(result), "unknown")
 
 

@@ -27,6 +27,7 @@ _BUILTIN = "builtin:"
 _PROGRAMS = ("shell", "setshell")
 _DIGEST_TIMEOUT_S = 3600.0
 _WRITABLE = re.compile(r"\bread\s+write\b|\b(?:default_)?transaction_read_only\b", re.IGNORECASE)
+_LEAVES = re.compile(r"\bprepare\s+transaction\b", re.IGNORECASE)
 _INCLUDES = ("i", "ir", "include", "include_relative")
 _LIBRARIES = (
     *("shared_preload_libraries", "session_preload_libraries", "local_preload_libraries"),
@@ -359,15 +360,26 @@ def require_read_only(node: Node, scripts: Sequence[Script]) -> None:
     Raises:
         UsageError: A script contains such a statement, or cannot be read.
     """
+    reason = "can make transactions writable, which does not go with --read-only on an external server"
+    _require_without(node, scripts, _WRITABLE, f"{reason}; remove it, or replace --read-only by --allow-writes")
+
+
+def require_ending(node: Node, scripts: Sequence[Script]) -> None:
+    """Require that the transactions of the user's scripts end with their session, because pgherd leaves nothing on an external server.
+
+    Raises:
+        UsageError: A script prepares a transaction, or cannot be read.
+    """
+    _require_without(node, scripts, _LEAVES, "leaves transactions on an external server if the load is interrupted; remove it")
+
+
+def _require_without(node: Node, scripts: Sequence[Script], pattern: re.Pattern[str], reason: str) -> None:
     for source in (script.source for script in scripts if not script.source.startswith(_BUILTIN)):
         text = _text(node, "--script", source)
-        match = _WRITABLE.search(text)
+        match = pattern.search(text)
         if match is not None:
             line = text.count("\n", 0, match.start()) + 1
-            raise UsageError(
-                f"{source}:{line}: '{' '.join(match[0].split())}' can make transactions writable, which does not go with --read-only on an "
-                "external server; remove it, or replace --read-only by --allow-writes"
-            )
+            raise UsageError(f"{source}:{line}: '{' '.join(match[0].split())}' {reason}")
 
 
 def _environment(read_only: bool) -> dict[str, str]:

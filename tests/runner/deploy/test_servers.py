@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from pgherd.host.cgroup_memory import OomVictim
+from pgherd.host.server_cgroup import ServerCgroup
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
-from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.model.errors import CapabilityError, LostServerError, TrialError, UsageError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
@@ -35,7 +36,7 @@ class Pretended:
     let_go: list = []  # noqa: RUF012
     writable: set = set()  # noqa: RUF012
 
-    def __init__(self, node, dsn, *, name, passfile, account, allow_writes):
+    def __init__(self, node, dsn, *, name, passfile, account, allow_writes, query_timeout, direct):
         if dsn in self.refuses:
             raise UsageError(f"{dsn}: no connection")
         self.dsn, self.passfile, self.tried = dsn, passfile, []
@@ -113,9 +114,52 @@ def test_one_that_never_was_there_ends_the_run_and_one_that_was_fails_a_trial(at
     Pretended.refuses.clear()
     attached.attach(wanted())
     Pretended.refuses.add("host=h")
-    with pytest.raises(TrialError, match="no connection"):
-        attached.attach(wanted())
-    assert KEY not in attached
+    attached.attach(wanted())
+    assert KEY in attached and not attached.answers(KEY) and not attached.views()
+    with pytest.raises(TrialError, match="no connection") as caught:
+        reach(attached, KEY)
+    assert not isinstance(caught.value, LostServerError), "no other server is left"
+
+
+def reach(attached, key):
+    return attached.endpoint(key, ContainerHandle("theirs"), "/usable", Database(scale=4), writes=True)
+
+
+def test_a_lost_server_fails_only_the_trials_that_load_it(attached):
+    other = ("other", "pg")
+    both = wanted() | {other: wanted("host=o")[KEY]}
+    attached.attach(both)
+    Pretended.refuses.add("host=h")
+    attached.attach(both)
+    assert reach(attached, other).host == "h" and [view.name for view in attached.views()] == ["other/pg"]
+    with pytest.raises(LostServerError, match="no connection"):
+        reach(attached, KEY)
+    Pretended.refuses.clear()
+    attached.attach(both)
+    assert reach(attached, KEY).host == "h", "it is back"
+
+
+def test_a_cgroup_of_two_servers_is_neithers_and_without_a_named_one_a_server_is_lost(attached, monkeypatch):
+    groups = {"pid:7": "/shared", "/own": "/own"}
+
+    def resolve(node, text, option):
+        if text not in groups:
+            raise UsageError(f"{option} {text}: there is no such cgroup")
+        return ServerCgroup(groups[text], {"v2": groups[text]}, cores=2)
+
+    monkeypatch.setattr(module.server_cgroup, "resolve", resolve)
+    monkeypatch.setattr(Pretended, "pid", 7)
+    three = {}
+    for name, cgroup in (("a", None), ("b", None), ("c", "/own")):
+        ((container, server),) = wanted(f"host={name}").values()
+        three[name, "pg"] = (container.model_copy(update={"name": name, "cgroup": cgroup}), server)
+    attached.attach(three)
+    assert list(attached.cgroups) == ["c"] and attached.readings() == {"container:c": {"cpu.limit": 2.0}}
+    del groups["/own"]
+    attached.attach(three)
+    assert not attached.cgroups and not attached.answers(("c", "pg")) and reach(attached, ("a", "pg")).host == "h"
+    with pytest.raises(LostServerError, match="cgroup of c: /own: there is no such cgroup"):
+        reach(attached, ("c", "pg"))
 
 
 def test_it_is_let_go(attached):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable
@@ -519,3 +520,31 @@ _BUILD: dict[str, Any] = {}
 @pytest.fixture(autouse=True)
 def _builders(options: Build, simulate: Any) -> None:
     _BUILD.update(options=options, simulate=simulate)
+
+
+FLEET = tuple({"name": f"s{n}", "dsn": f"host=s{n}", "version": "18.1", "host": "h", "capacity": 2, "price": 5} for n in range(1, 11))
+
+
+def test_listed_servers_are_judged_by_throughput(options: Build, simulate: Any) -> None:
+    """As on a host of unknown cores, which is full with eight servers."""
+    asked = options(fleet=FLEET, databases=tuple(range(1, 11)), cpu_mode="none", runtime="external")
+    found = finished(asked, simulate(asked, metrics=False, noise=0.002))
+    capacity = found.findings["capacity"]
+    assert capacity.value == pytest.approx(8 / 0.85, abs=0.3), "relative to one server"
+    assert "databases of the list at 85 % efficiency" in found.answer and "vCPU" not in found.answer
+    assert found.findings["capacity_by_cpu"].value is None and found.findings["efficiency_at_saturation"].value is None
+    assert all(row["allocated_share"].value is None and row["cores_allocated"].value is None for row in found.tables["density"])
+    (rows,) = [found.tables["servers"]]
+    assert [row["server"] for row in rows] == [f"s{n}" for n in range(1, 11)]
+    assert rows[0]["throughput_per_core"].value == pytest.approx(rows[0]["throughput"].value / 2)
+    assert rows[0]["throughput_per_price"].value == pytest.approx(rows[0]["throughput"].value / 5)
+    assert any("the answer is by throughput, relative to 1 database" in warning for warning in found.warnings)
+    assert not any("nan" in str(text).lower() for text in (found.answer, *found.details, *found.warnings, *found.next_steps))
+    json.dumps(found.model_dump(mode="json"), allow_nan=False)
+
+
+def test_a_list_that_never_saturates_asks_for_more_servers(options: Build, simulate: Any) -> None:
+    asked = options(fleet=FLEET[:4], databases=(1, 2, 3, 4), cpu_mode="none", runtime="external")
+    found = finished(asked, simulate(asked, metrics=False, noise=0.002))
+    assert "at least 4 databases of the list" in found.answer
+    assert any("list more servers on these hosts in --servers" in step for step in found.next_steps)

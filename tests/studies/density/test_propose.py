@@ -55,6 +55,44 @@ def test_every_block_holds_every_point(seed: int, repeats: int) -> None:
             assert all(any(databases(t) == other and t.repeat == k - 1 for t in trials[:at]) for other in (2, 5, 8))
 
 
+FLEET = tuple(
+    {"name": f"s{number:02d}", "dsn": f"host=s{number}", "version": "18.1", "host": f"h{number % 4}", "scale": number + 1}
+    for number in range(10)
+)
+
+
+def test_listed_servers_are_loaded_evenly_over_their_hosts(options: Build) -> None:
+    given = options(fleet=FLEET, databases=tuple(range(1, 11)))
+    host_of = {server.name: server.host for server in given.fleet}
+    size = Counter(host_of.values())
+    seen: set[str] = set()
+    for trial in planned(given):
+        names = {target.split("/")[1] for target in trial.phases[0].loads}
+        assert len(names) == databases(trial) and names <= set(host_of)
+        loaded = Counter(host_of[name] for name in names)
+        shares = [loaded[host] / size[host] for host in size]
+        assert max(shares) - min(shares) <= 0.5 + 1e-9, "at most one server more, of the two or three on each host"
+        seen |= names
+    assert seen == set(host_of)
+
+
+def test_each_listed_server_has_its_own_address_and_scale(options: Build) -> None:
+    given = options(fleet=FLEET, databases=(1, 2), read_only=True, query_timeout=60)
+    servers = {container.name: server for _, container, server in planned(given)[0].deployment.servers()}
+    assert list(servers) == [str(server["name"]) for server in FLEET]
+    assert (servers["s03"].dsn, servers["s03"].databases[0].scale, servers["s03"].query_timeout) == ("host=s3", 4, 60)
+    assert all(load.kept_from_writing for load in planned(given)[0].phases[0].loads.values())
+
+
+def test_each_listed_server_is_observed_by_its_cgroup_or_by_prometheus(options: Build) -> None:
+    source = {"url": "http://prom:9090", "values": "h1"}
+    own = FLEET[0] | {"container": "/pods/a"}
+    given = options(fleet=(own, FLEET[1] | {"container": "/pods/b", "prometheus": source}, FLEET[2]), databases=(1,))
+    seen = {container.name: container for _, container in planned(given)[0].deployment.containers()}
+    assert [seen[name].cgroup for name in ("s00", "s01", "s02")] == ["/pods/a", None, None]
+    assert seen["s01"].prometheus is not None and seen["s01"].prometheus.values == "h1" and seen["s02"].prometheus is None
+
+
 def test_another_seed_is_another_order(options: Build) -> None:
     one, other = ([databases(t) for t in planned(options(databases=tuple(range(1, 12)), seed=seed))] for seed in (1, 2))
     assert one != other

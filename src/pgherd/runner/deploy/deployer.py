@@ -335,7 +335,7 @@ class Deployer:
         for name in set(self._handles) - {container for container, _ in self._up}:
             self._destroy(name)
         for key, up in self._up.items():
-            if not (self._attached[key].answers if key in self._attached else self._instances[key].running) or key[0] in mute:
+            if not (self._attached.answers(key) if key in self._attached else self._instances[key].running) or key[0] in mute:
                 self._up[key] = replace(up, healthy=False)
 
     def _how(self, old: Mapping[str, str], new: Mapping[str, str]) -> Literal["keep", "reload", "restart"]:

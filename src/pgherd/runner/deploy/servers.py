@@ -22,7 +22,7 @@ from pgherd.metrics.sampler import ServerView
 from pgherd.metrics.server_statistics import HAS_BALLOON
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.deployment import Container, Database, Server
-from pgherd.model.errors import PgherdError, TrialError, UsageError
+from pgherd.model.errors import LostServerError, PgherdError, TrialError, UsageError
 from pgherd.model.prometheus import PrometheusSource, PrometheusView
 from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
@@ -41,18 +41,21 @@ Readings = dict[str, dict[str, float]]
 
 
 class ExternalServers:
-    """External servers of a deployment, by (container, server). They are loaded, and never started, configured or stopped."""
+    """External servers of a deployment, by (container, server). They are loaded, and never started, configured or stopped.
+
+    A server that was connected to in this run and refuses connections now is lost. Only trials that load it fail.
+    """
 
     def __init__(self, session: RunSession) -> None:
         self._session = session
         self._external: dict[ServerKey, ExternalServer] = {}
         self._seen: set[str] = set()
+        self._lost: dict[ServerKey, str] = {}
         self._sources: dict[ServerKey, PrometheusSource] = {}
-        self.cgroups: dict[str, ServerCgroup] = {}
-        """Cgroups of the servers on this host, by container."""
+        self._groups: dict[str, ServerCgroup] = {}
 
     def __contains__(self, key: ServerKey) -> bool:
-        return key in self._external
+        return key in self._external or key in self._lost
 
     def __getitem__(self, key: ServerKey) -> ExternalServer:
         return self._external[key]
@@ -62,7 +65,6 @@ class ExternalServers:
 
         Raises:
             UsageError: the connection fails, and never succeeded in this run.
-            TrialError: the connection fails now, though it succeeded before.
         """
         for key, (container, server) in wanted.items():
             self.detach(key)
@@ -76,33 +78,35 @@ class ExternalServers:
                     passfile=str(passfile),
                     account=self._session.account,
                     allow_writes=True,  # ``endpoint`` refuses this to loads that do not write
+                    query_timeout=server.query_timeout,
+                    direct=server.direct,
                 )
             except UsageError as error:
                 if server.dsn not in self._seen:
                     raise
-                raise TrialError(str(error)) from None
+                self._lost[key] = str(error)
+                continue
             self._seen.add(server.dsn)
-            self._find_cgroup(container, self._external[key])
             if container.prometheus is not None:
                 self._sources[key] = container.prometheus
+            elif container.cgroup is not None or self._external[key].pid:
+                self._find_cgroup(key, container)
 
-    def _find_cgroup(self, container: Container, external: ExternalServer) -> None:
-        """Find the cgroup that the container names, or that of the server's process.
-
-        Raises:
-            TrialError: it names no cgroup of the server alone, though it did when the run was prepared.
-        """
-        if container.prometheus is not None or (container.cgroup is None and not external.pid):
-            return
+    def _find_cgroup(self, key: ServerKey, container: Container) -> None:
+        """Find the cgroup that the container names, or that of the server's process. Without the named one, the server counts as lost."""
         try:
-            found = server_cgroup.resolve(self._session.node, container.cgroup or f"pid:{external.pid}")
+            text = container.cgroup or f"pid:{self._external[key].pid}"
+            self._groups[container.name] = server_cgroup.resolve(self._session.node, text, f"cgroup of {container.name}:")
         except UsageError as error:
-            if container.cgroup is None:
-                return
-            raise TrialError(str(error)) from None
-        if container.cgroup is None and found.groups in [other.groups for other in self.cgroups.values()]:
-            return  # shared by two servers, so it is neither's alone
-        self.cgroups[container.name] = found
+            if container.cgroup is not None:
+                self.detach(key)
+                self._lost[key] = str(error)
+
+    @property
+    def cgroups(self) -> dict[str, ServerCgroup]:
+        """Cgroups of the servers on this host, by container. One that two servers share is neither's alone, and is left out."""
+        found = [group.groups for group in self._groups.values()]
+        return {name: group for name, group in self._groups.items() if found.count(group.groups) == 1}
 
     def from_prometheus(self, windows: Sequence[tuple[float, float]]) -> tuple[list[SpoolReading], list[PrometheusView]]:
         """Return the samples that Prometheus has of the servers' hosts in and around these windows, and a view of each server and window.
@@ -126,13 +130,20 @@ class ExternalServers:
         }
         return {entity: {name: limit for name, limit in values.items() if limit is not None} for entity, values in limits.items()}
 
+    def answers(self, key: ServerKey) -> bool:
+        """Return True if the server accepts a connection now."""
+        return key in self._external and self._external[key].answers
+
     def endpoint(self, key: ServerKey, handle: ContainerHandle, bin_: str, database: Database, *, writes: bool) -> TargetEndpoint:
         """Return the endpoint of the database that the DSN names. Sessions are read-only unless the load ``writes``.
 
         Raises:
             UsageError: the load does not write, but its sessions might.
-            TrialError: pgbench cannot connect.
+            LostServerError: the server is lost, and others are not.
+            TrialError: pgbench cannot connect, or all servers are lost.
         """
+        if key in self._lost:
+            raise (LostServerError if self._external else TrialError)(self._lost[key])
         external = self._external[key]
         if not writes:
             external.require_read_only(bin_)
@@ -141,8 +152,9 @@ class ExternalServers:
 
     def detach(self, key: ServerKey) -> None:
         """Close the connections to the server, if there are any."""
+        self._lost.pop(key, None)
         external = self._external.pop(key, None)
-        self.cgroups.pop(key[0], None)
+        self._groups.pop(key[0], None)
         self._sources.pop(key, None)
         if external is not None:
             with contextlib.suppress(OSError):

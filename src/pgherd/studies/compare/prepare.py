@@ -125,7 +125,7 @@ def _requests(request: CompareRequest, facts: HostFacts, seed: int) -> tuple[str
         if name in requests:
             other = " (the unchanged request has this name)" if len(request.variant) == 1 else ""
             raise UsageError(f"--variant {text}: the name '{name}' is used twice{other}; give each variant a different name")
-        external = request.dsn or "dsn" in changes  # pgherd sets no limits on an external server
+        external = request.dsn or request.servers or {"dsn", "servers"} & set(changes)  # pgherd sets no limits on an external server
         requests[name] = apply(_unlimited(base, set_fields) if external else base, changes, name, fixed=_NOT_VARIED)
     return "density", _without_huge_pages(requests)
 

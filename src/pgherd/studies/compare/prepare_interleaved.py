@@ -66,7 +66,7 @@ def choose(
         return InterleavingPlan(False, "Variants are interleaved by trials, as requested: each trial starts the server of its variant.")
     if all(getattr(variant.options, "dsn", None) for variant in prepared.values()):
         if request.interleave is not None:
-            raise UsageError("--interleave does not apply to external servers, which --dsn names; leave --interleave out")
+            raise UsageError("--interleave does not apply to external servers; leave --interleave out")
         return InterleavingPlan(False, "The external servers keep running; each trial loads one of them in its current state.")
     limits_by_variant: dict[str, int | None] = {}
     reason = _reason_against_slices(request, prepared)

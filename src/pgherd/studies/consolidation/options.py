@@ -13,7 +13,7 @@ from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.model.units import Duration, Size
 from pgherd.studies.consolidation.load_patterns import Plan
-from pgherd.study.database_options import OF_EXTERNAL, BuiltinWorkload, DatabaseOptions, DatabaseRequest
+from pgherd.study.database_options import EXISTING_SERVERS, BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined, without_nulls
 from pgherd.study.shared_options import SwapRequest
 
@@ -131,7 +131,7 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
             ("huge_pages", "vm_huge_pages"), "control groups do not count huge pages, so that memory cannot be divided with them"
         ),
         **dict.fromkeys(
-            (*OF_EXTERNAL, "rate", "init_script"),
+            (*EXISTING_SERVERS, "rate", "init_script"),
             "consolidation starts the servers, and loads them without a rate limit; leave it out",
         ),
     }

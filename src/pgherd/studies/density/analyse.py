@@ -14,7 +14,7 @@ from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.model_selection import ModelSelection, fit_models
 from pgherd.analysis.stability import RANGE, SLOPE, rounds_of, steady_window
 from pgherd.model.analysis import Analysis, Finding, Grade
-from pgherd.model.result import TrialResult
+from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.density import objective, soak
 from pgherd.studies.density.curve import (
     DensityCurve,
@@ -34,12 +34,14 @@ from pgherd.studies.density.findings import (
     evidence_findings,
     ideal_warnings,
     published_rows,
+    server_rows,
     shape_findings,
 )
 from pgherd.studies.density.modes import mode_findings, mode_rows, mode_sentence, seconds_near_full
 from pgherd.studies.density.options import REFERENCE_END, DensityOptions, next_point, reference_point
 from pgherd.studies.density.propose import build_trial
 from pgherd.study.grade import check_warnings, failure_warnings, fallback_warnings, grade, judge_answer, qualify_answer, trial_warnings
+from pgherd.study.observation import HERE
 from pgherd.study.repeats import join_continuations
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
@@ -69,6 +71,8 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     findings |= model_findings(selection)
     run_grade = _grade(options, points, trials, complete=not options.soak_seconds or len(windows) >= options.soak_count)
     tables = {"density": density_rows(curve), "modes": mode_rows(curve), "cpu": cpu_rows(curve), "models": model_rows(selection)}
+    if options.fleet:
+        tables["servers"] = server_rows(curve, trials)
     figures: dict[str, Any] = {
         "models": model_curves(selection, curve.loads[-1]),
         "published": published_rows(),
@@ -85,7 +89,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         run_grade, details = soak.soak_grade(run_grade, windows), []
         answer = soak.soak_answer(options, windows)
     else:
-        warnings += _curve_warnings(curve) + _unsteady_warnings(curve) + model_warnings(selection)
+        warnings += _curve_warnings(curve, trials) + _unsteady_warnings(curve) + model_warnings(selection)
         run_grade, reason = judge_answer(run_grade, _doubts(curve, findings["capacity"]))
     return Analysis(
         answer=qualify_answer(answer, run_grade),
@@ -119,7 +123,7 @@ def _grade(options: DensityOptions, points: Sequence[DensityPoint], results: Seq
     return grade(points, results, complete=complete, wanted=options.repeats, essential=essential, least=min_trials)
 
 
-def _curve_warnings(curve: DensityCurve) -> list[str]:
+def _curve_warnings(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[str]:
     options = curve.options
     tainted = [str(point.databases) for point in curve.points if not point.clean]
     essential = "" if curve.points[curve.reference_index].clean else f"every efficiency depends on {curve.reference_text}"
@@ -132,6 +136,9 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
     if few:
         interval = "No interval" if curve.spreads is None else "Interval only from the spread of other points"
         warnings.append(f"{interval} for {_numbers(few)}: fewer than {MIN_TRIALS} usable trials")
+    if options.fleet:
+        warnings.append(f"pgherd does not limit the CPU of listed servers: the answer is by throughput, relative to {curve.reference_text}")
+        return warnings + _full_clients(curve, trials)
     if options.cpu_mode == "none":
         warnings.append(
             f"CPU of the databases was not limited: {options.vcpus:g} vCPU each is the unit for shares of the cores, not a measured limit"
@@ -141,6 +148,23 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
     if not any(options.fraction(point.databases) > 1 + 1e-9 for point in curve.points):
         warnings.append("Behaviour past 100 % of the cores is unknown: no point was measured there")
     return warnings
+
+
+def _full_clients(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[str]:
+    """Return a warning if this host, which runs the clients, was full at a point. Then the curve may show its limit."""
+
+    def full(phase: PhaseResult) -> bool:
+        host, busy = phase.metrics.get(HERE, {}), phase.busy_cores()
+        if busy is None or "cpu.idle" not in host:
+            return False
+        unused = host["cpu.idle"] + host.get("cpu.iowait", 0.0)
+        return unused <= (1 - curve.options.thresholds.host_full) * (busy + unused + host.get("cpu.steal", 0.0))
+
+    sizes = {int(trial.trial.point["databases"]) for trial in trials if any(full(phase) for phase in trial.phases)}
+    points = [str(size) for size in sorted(sizes)]
+    if not points:
+        return []
+    return [f"This host, which runs the clients, was full at {_numbers(points)}: the curve may show its limit, not that of the servers"]
 
 
 def _unsteady_warnings(curve: DensityCurve) -> list[str]:
@@ -182,7 +206,7 @@ def _doubts(curve: DensityCurve, capacity: Finding) -> list[str]:
 def _answer(curve: DensityCurve, capacity: Finding) -> str:
     """Return the answer in one sentence of at most 20 words."""
     options = curve.options
-    of = f"of {options.vcpus:g} vCPU" + (f" at {options.rate:g} tps each" if options.rate else "")
+    of = options.each + (f" at {options.rate:g} tps each" if options.rate else "")
     target = f"{100 * options.efficiency:.3g} %"
     at = f"{of} receive {target} of their CPU" if curve.basis == "cpu" else f"{of} at {target} efficiency"
     largest = curve.points[-1]
@@ -250,7 +274,7 @@ def _never_below(curve: DensityCurve) -> str:
     """Describe what is certain where the measured efficiency never fell below the target."""
     largest, estimate = curve.points[-1].databases, curve.capacity(curve.basis)
     certain = capacity_floor(estimate, largest)
-    share = f"{100 * curve.options.fraction(largest):.0f} % of the cores"
+    share = "their cores are unknown" if curve.options.fleet else f"{100 * curve.options.fraction(largest):.0f} % of the cores"
     if estimate.low is None or certain == largest:
         few = "; too few repeats for an interval" if estimate.low is None else ""
         return f"{plural(largest)} is the largest number measured ({share}{few})"
@@ -333,6 +357,10 @@ def _larger_point(curve: DensityCurve, capacity: Finding) -> list[str]:
         "the upper bound of the capacity" if capacity.value is not None else f"the point at {100 * options.efficiency:.3g} % efficiency"
     )
     beyond = f"{unknown} is beyond {plural(largest)}, the largest number measured"
+    if options.fleet and largest == len(options.fleet):
+        return [f"{beyond}; list more servers on these hosts in --servers"]
+    if options.fleet:
+        return [f"{beyond}; density with --databases {','.join(map(str, options.databases))},{len(options.fleet)} also loads all servers"]
     if memory_limit is not None and memory_limit <= largest:
         return [f"{beyond}; memory is sufficient for no more: lower --memory or --scale"]
     further = next_point(options) if memory_limit is None else min(next_point(options), memory_limit)

@@ -184,6 +184,8 @@ class DensityCurve:
         if index is not None:
             n = self.loads[index]
             return self.efficiency(index, basis), f"measured at {n:g} databases, {100 * self.options.fraction(n):.0f} % of the cores"
+        if self.options.fleet:
+            return None, "the cores of existing servers and their hosts are unknown"
         at = fraction * self.options.full
         if not self.loads[0] <= at <= self.loads[-1]:
             return None, f"no point at or around {100 * fraction:.0f} % of the cores was measured"

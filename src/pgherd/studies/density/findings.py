@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pgherd.analysis.intervals import Estimate, mean_interval, ratio_of_means
 from pgherd.model.analysis import Finding
+from pgherd.model.result import TrialResult
 from pgherd.studies.density.curve import (
     ON_LEVELS,
     SINGLE_TOLERANCE,
@@ -30,8 +31,11 @@ NEVER_BELOW = "efficiency never fell below"
 """Part of a capacity's note if no measured point is below the target efficiency."""
 OVERHEAD_FRACTION = 0.8
 """Fraction of the cores at which E2 reads the overhead."""
+OF_SUBSETS = "mean over subsets of different sizes"
+NOT_STATED = "the list does not state it"
 SINGLE_POINT = "only one number of databases was measured, and efficiency compares two"
 NO_SINGLE = "a single database was not measured"
+NO_CORES = "the cores of existing servers and their hosts are unknown"
 NO_CPU_SHARE = "the CPU received was not measured at every point, or the CPU was not limited"
 NO_PERCENTILE = "too few sampled transactions above it in at least one database"
 NO_DATABASE_THROUGHPUT = "no throughput per database was measured"
@@ -154,7 +158,7 @@ def capacity_findings(curve: DensityCurve) -> dict[str, Finding]:
 def shape_findings(curve: DensityCurve) -> dict[str, Finding]:
     """single_database_throughput, reference_throughput, linear_range_end, peak_throughput, saturation_point, retrograde_ratio."""
     if curve.single is not None:
-        note = "; ".join(t for t in (f"with {curve.options.vcpus:g} vCPU", curve.single.note) if t)
+        note = "; ".join(t for t in ("" if curve.options.fleet else f"with {curve.options.vcpus:g} vCPU", curve.single.note) if t)
         single = as_finding(curve.throughput(0), "tps", note)
     else:
         single = missing("tps", NO_SINGLE)
@@ -162,11 +166,10 @@ def shape_findings(curve: DensityCurve) -> dict[str, Finding]:
     rising = best == len(curve.means) - 1 and len(curve.means) > 1
     note = f"at {plural(curve.loads[best])}" + ("; still rising at the largest number measured" if rising else "")
     beyond = beyond_peak(curve)
+    rule = "the smallest number, as the cores are unknown" if curve.options.fleet else "the largest number up to 75 % of a full host"
     return {
         "single_database_throughput": single,
-        "reference_throughput": as_finding(
-            curve.reference, "tps per database", f"of each of {curve.reference_text}, the largest number up to 75 % of a full host"
-        ),
+        "reference_throughput": as_finding(curve.reference, "tps per database", f"of each of {curve.reference_text}, {rule}"),
         "linear_range_end": _linear_range_end(curve),
         "peak_throughput": as_finding(curve.throughput(best), "tps", note),
         "saturation_point": _saturation(curve, best, rising=rising),
@@ -286,6 +289,8 @@ def _point_at_or_before(curve: DensityCurve, fraction: float) -> DensityPoint:
 def _overhead_measured(curve: DensityCurve) -> dict[str, Finding]:
     """CPU used outside the containers at the point nearest to 80 % of the cores, with its named parts."""
     reference = {"experiment": "E2", "published": PUBLISHED_OVERHEAD_MEASURED}
+    if curve.options.fleet:
+        return {"platform_overhead_measured": missing("cores", NO_CORES, **reference)}
     distances = [abs(curve.options.fraction(n) - OVERHEAD_FRACTION) for n in curve.loads]
     point = curve.points[min(range(len(distances)), key=distances.__getitem__)]
     where = f"at {plural(point.databases)}, {100 * curve.options.fraction(point.databases):.0f} % of the cores"
@@ -324,7 +329,7 @@ def _fairness(curve: DensityCurve) -> dict[str, Finding]:
     several = [point for point in curve.points if point.databases > 1]
     if not several:
         return {"jain_index": missing("ratio", "only one database was measured")}
-    within = [point for point in several if curve.options.fraction(point.databases) <= 1 + 1e-9]
+    within = [point for point in several if curve.options.fleet or curve.options.fraction(point.databases) <= 1 + 1e-9]
     point = within[-1] if within else several[0]
     where = f"at {point.databases} databases"
     worst = min(several, key=lambda point: min(point.values(_min_max), default=1.0))
@@ -430,8 +435,8 @@ def _density_row(curve: DensityCurve, index: int) -> Row:
     fraction = options.fraction(n)
     row: Row = {
         "databases": n,
-        "cores_allocated": n * options.vcpus,
-        "allocated_share": fraction,
+        "cores_allocated": missing("cores", NO_CORES) if options.fleet else n * options.vcpus,
+        "allocated_share": missing("ratio", NO_CORES) if options.fleet else fraction,
         "throughput": as_finding(curve.throughput(index), "tps", point.note),
     }
     if any(observation.nopm is not None for observation in point.used):
@@ -484,12 +489,35 @@ def _cpu_per_tx(curve: DensityCurve, point: DensityPoint) -> Finding:
     return mean_finding(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
 
 
+def server_rows(curve: DensityCurve, results: Sequence[TrialResult]) -> list[Row]:
+    """One row per listed server: its mean throughput over the trials that loaded it, also per core and per unit of its price."""
+    rows: list[Row] = []
+    for server in curve.options.fleet:
+        values = [
+            target.throughput
+            for result in results
+            if result.error is None
+            for phase in result.phases
+            for target in phase.targets
+            if target.target.split("/")[1] == server.name
+        ]
+        mean = mean_interval(values) if values else None
+        row: Row = {"server": server.name, "host": server.host, "container": server.container, "version": server.version}
+        divisors = (("throughput_per_core", "tps per core", server.capacity), ("throughput_per_price", "tps", server.price))
+        row["throughput"] = missing("tps", "no finished trial loaded it") if mean is None else as_finding(mean, "tps", OF_SUBSETS)
+        for name, unit, divisor in divisors:
+            row[name] = missing(unit, NOT_STATED) if mean is None or not divisor else as_finding(mean.scaled(1 / divisor), unit, OF_SUBSETS)
+        rows.append(row)
+    return rows
+
+
 def cpu_rows(curve: DensityCurve) -> list[Row]:
     """CPU use of the host at each number of databases, in cores. Each named part has a column ``platform_cpu.NAME``."""
     named = named_parts(curve.points)
     rows = []
     for point in curve.points:
-        row: Row = {"databases": point.databases, "allocated_share": curve.options.fraction(point.databases)}
+        share = missing("ratio", NO_CORES) if curve.options.fleet else curve.options.fraction(point.databases)
+        row: Row = {"databases": point.databases, "allocated_share": share}
         row.update(cpu_cells(point, named))
         rows.append(row)
     return rows

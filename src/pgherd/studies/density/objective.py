@@ -92,7 +92,7 @@ def _search(options: DensityOptions, results: Sequence[TrialResult], rate: float
     def size_of(point: Mapping[str, int | float | str]) -> float | None:
         return None if point.keys() != {"databases"} else float(point["databases"])
 
-    return Search(tuple(map(float, options.databases)), max(2.0, math.floor(options.full)), size_of, block)
+    return Search(tuple(map(float, options.databases)), 2.0 if options.fleet else max(2.0, math.floor(options.full)), size_of, block)
 
 
 def _rates(options: DensityOptions, results: Sequence[TrialResult], rate: float, build: Build) -> Search | None:

@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from pgherd.model.deployment import Deployment, Host
+from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.fleet import FleetServer
 from pgherd.model.units import Duration
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 from pgherd.study.objectives import ObjectiveOptions, ObjectiveRequest
@@ -45,6 +46,7 @@ class DensityOptions(ObjectiveOptions, DatabaseOptions):
     bound_by: Literal["cpu", "io"] = "cpu"
     over: tuple[Host, ...] = Field((), description="hosts of the databases; cores and memory are totals; empty: one host")
     placement: str = "spread"
+    fleet: tuple[FleetServer, ...] = Field((), description="existing servers of a list; empty: pgherd starts servers, or loads only dsn")
     max_databases_in_memory: int | None = Field(None, description="maximum number of databases in the memory budget; None: unknown")
     soak_seconds: float | None = Field(None, gt=0)
     soak_window: float = Field(SOAK_WINDOW, gt=0, description="length of a soak's phases in seconds; drift is judged over them")
@@ -58,12 +60,32 @@ class DensityOptions(ObjectiveOptions, DatabaseOptions):
 
     @property
     def full(self) -> float:
-        """Return the number of databases whose vCPUs are exactly all cores (40 in E1)."""
-        return self.host_cores / self.vcpus
+        """Return the number of databases whose vCPUs are exactly all cores (40 in E1). NaN for listed servers: their cores are unknown."""
+        return self.host_cores / self.vcpus if not self.fleet else math.nan
 
     def fraction(self, databases: float) -> float:
-        """Return the vCPUs of ``databases`` databases as a share of the cores."""
+        """Return the vCPUs of ``databases`` databases as a share of the cores. NaN, which fails every comparison, if they are unknown."""
         return databases / self.full
+
+    @property
+    def each(self) -> str:
+        """Return what a database is, after its number in a sentence."""
+        return "of the list" if self.fleet else f"of {self.vcpus:g} vCPU"
+
+    @property
+    def external(self) -> bool:
+        """Whether the servers are external."""
+        return super().external or bool(self.fleet)
+
+    def container(self, name: str) -> Container:
+        """Return a container with one server and its database. For an external server, the container is only a name."""
+        listed = next((server for server in self.fleet if server.name == name), None)
+        if listed is None:
+            return super().container(name)
+        database = self.database_called("bench").model_copy(update={"scale": listed.scale or self.scale})
+        external = self.external_server(listed.dsn, listed.direct, listed.version, database)
+        cgroup = None if listed.prometheus is not None else listed.container
+        return Container(name=name, runtime="external", cgroup=cgroup, prometheus=listed.prometheus, servers=(external,))
 
     def near_full(self, databases: float) -> bool:
         """Whether so many databases are given at least 90 % of the cores. From there on the host's own limits show."""
@@ -78,6 +100,8 @@ class DensityOptions(ObjectiveOptions, DatabaseOptions):
     @property
     def soak_point(self) -> int:
         """Return the point of a soak: the largest one whose vCPUs do not exceed the cores, or the smallest one."""
+        if self.fleet:
+            return self.databases[-1]
         within = [n for n in self.databases if self.fraction(n) <= 1 + 1e-9]
         return within[-1] if within else self.databases[0]
 
@@ -86,6 +110,7 @@ def reference_point(options: DensityOptions, databases: Sequence[float]) -> floa
     """Return the number of databases that efficiency is relative to: the largest one up to 75 % of a full host, or the smallest one.
 
     There the CPUs are seldom idle, so that no transaction pays for waking one, and no database waits for another.
+    If the cores are unknown, it is the smallest number, because a larger one may already wait for others.
     """
     return max((n for n in databases if options.fraction(n) <= REFERENCE_END + 1e-9), default=min(databases))
 
@@ -124,7 +149,9 @@ def next_point(options: DensityOptions) -> int:
 
 
 def container_names(options: DensityOptions) -> list[str]:
-    """Return the container names db01 … dbNN for the largest point."""
+    """Return the container names db01 … dbNN for the largest point, or the names of all listed servers."""
+    if options.fleet:
+        return [server.name for server in options.fleet]
     count = options.soak_point if options.soak_seconds else max(options.databases)
     width = max(2, len(str(count)))
     return [f"db{number:0{width}d}" for number in range(1, count + 1)]

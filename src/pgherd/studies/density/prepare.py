@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pgherd.analysis.stability import LEAST_WINDOWS
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.fleet import FleetServer
 from pgherd.model.units import Duration, format_bytes, format_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import servers
@@ -27,9 +29,11 @@ from pgherd.study.objectives import describe_search, objective_fields
 E1_MEMORY = 8 * 2**30
 _ROUND = 64 * 2**20
 ONLY_ITS_OWN = (
-    "density creates databases on this host, and none on an external server; use 'pgherd scaling' or 'pgherd compare' to load an existing "
-    "database"
+    "density compares numbers of databases, and creates none on an external server; list several servers with --servers, or use "
+    "'pgherd scaling' or 'pgherd compare' for one"
 )
+FLEET_POINTS = 12
+"""Maximum number of points of a list of servers."""
 _LARGER = 1.5
 """Recommended size of a database that does not fit into memory, as a multiple of the memory."""
 
@@ -41,13 +45,14 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
         raise UsageError("--slo and --soak exclude each other: a soak measures one number of databases; give one of them")
     sought = objective_fields(request)
     cached = request.bound_by == "cpu"
-    with prepare_databases(node, request, dry) as preparation:
+    with prepare_databases(node, request, dry, several_servers=request.databases != (1,)) as preparation:
         share, load, runtime, guests = preparation.share, preparation.load, preparation.runtime, preparation.guests
-        if request.databases != (1,):
+        fleet = preparation.servers.fleet
+        if request.databases != (1,) and not fleet:
             servers.require_own(preparation.servers.external, ONLY_ITS_OWN)
         # Default vCPUs of a database: four as in E1, or an eighth of a small host.
         cpu = choose_cpu(preparation.containers, E1_VCPUS if share.smallest >= SMALL_HOST_CORES else share.smallest / 8)
-        clients, threads = _clients_and_threads(request.clients, request.threads, cpu.vcpus)
+        clients, threads = _clients_and_threads(request.clients, request.threads, _capacity(fleet) if fleet else cpu.vcpus)
         size = servers.database_size(preparation.workspace, preparation.servers, load)
         need = servers.memory_needed(preparation.servers, runtime, size.bytes, clients, cached=cached)
         if preparation.servers.external is None:
@@ -62,7 +67,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             if limit is None and capabilities_of(runtime).memory_limit:
                 memory = _equal_memory(share, cpu.vcpus, policy, max(points), need)
         else:
-            points, memory, max_databases = (1,), None, None
+            points, memory, max_databases = _points_of_fleet(request.databases, max(1, len(fleet))), None, None
         disk = disk_space(
             preparation.workspace,
             preparation.volumes,
@@ -81,6 +86,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             max_databases_in_memory=max_databases,
             over=request.over,
             placement=request.placement,
+            fleet=fleet,
             repeats=request.planned_repeats(3),
             fixed_repeats=request.repeats is not None,
             duration=request.duration,
@@ -105,6 +111,27 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
                 *limits.messages,
             ),
         )
+
+
+def _points_of_fleet(requested: tuple[int, ...] | None, servers: int) -> tuple[int, ...]:
+    """Return the numbers of listed servers to load: those of ``--databases``, or about twelve from 1 to all of them.
+
+    Raises:
+        UsageError: a number is below 1, or more than the servers.
+    """
+    if requested is None:
+        count = min(servers, FLEET_POINTS)
+        return tuple(sorted({round(1 + i * (servers - 1) / max(count - 1, 1)) for i in range(count)}))
+    if min(requested) < 1 or max(requested) > servers:
+        wrong = min(requested) if min(requested) < 1 else max(requested)
+        raise UsageError(f"--databases {wrong}: --servers lists {servers}; give numbers from 1 to {servers}")
+    return tuple(sorted(set(requested)))
+
+
+def _capacity(fleet: Sequence[FleetServer]) -> float:
+    """Return the mean capacity (cores) of listed servers, or that of E1 if the list does not have all."""
+    stated = [server.capacity for server in fleet if server.capacity is not None]
+    return sum(stated) / len(stated) if len(stated) == len(fleet) else E1_VCPUS
 
 
 def _clients_and_threads(clients: int | None, threads: int | None, vcpus: float) -> tuple[int, int]:

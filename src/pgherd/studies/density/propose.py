@@ -6,6 +6,7 @@ Pure. Imports no scientific library, because it runs between the trials.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -108,6 +109,9 @@ def _loads(options: DensityOptions, databases: int, repeat: int) -> dict[str, Lo
 def _cached_resources(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, float]]:
     """Return what each container shares with others, by name, and the capacities of these resources. Both are empty if they share all."""
     options = DensityOptions.model_validate_json(text)
+    if options.fleet:
+        hosts_of = {server.name: server.host for server in options.fleet}
+        return {name: (host,) for name, host in hosts_of.items()}, {host: float(n) for host, n in Counter(hosts_of.values()).items()}
     names = container_names(options)
     hosts = options.over or (Host(name="local", cores=options.host_cores),)
     where = placement.place((options.container(name) for name in names), hosts, options.placement) if options.over else {}

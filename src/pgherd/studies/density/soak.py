@@ -193,7 +193,7 @@ def soak_answer(options: DensityOptions, windows: Sequence[SoakWindow]) -> str:
     drift = stability.drift
     # A soak of less than an hour has no rate per hour in its answer: that would be an extrapolation.
     share, period = min(soaked_hours(windows), 1.0), " per hour" if soaked_hours(windows) >= 1 else " over that time"
-    text = f"{plural(options.soak_point)} of {options.vcpus:g} vCPU ran for {format_seconds(3600 * soaked_hours(windows))}"
+    text = f"{plural(options.soak_point)} {options.each} ran for {format_seconds(3600 * soaked_hours(windows))}"
     text += f"; throughput drifted by {100 * share * drift.value:+.1f} %{period}"
     if drift.low is None or drift.high is None:
         text += ", with too few windows to distinguish it from noise"

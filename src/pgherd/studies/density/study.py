@@ -84,6 +84,7 @@ STUDY = Study(
         "jain_index": "Jain index",
         "min_max_ratio": "min/max ratio",
         "published_efficiency": "published",
+        "throughput_per_price": "throughput per unit of price",
         "capacity_by_cpu": "capacity by CPU received",
         "capacity_by_throughput": "capacity by throughput",
         "capacity_vs_single": "capacity vs. single database",

@@ -19,7 +19,7 @@ from pgherd.study.comparison import variants
 from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.propose import propose as propose_blocks
 from pgherd.study.comparison.request import BlocksRequest, Share
-from pgherd.study.database_options import OF_EXTERNAL, BuiltinWorkload
+from pgherd.study.database_options import EXISTING_SERVERS, BuiltinWorkload
 from pgherd.study.option import option, redefined
 
 KEPT_CHECKS = ("not-client-bound", "io-bound")
@@ -57,7 +57,7 @@ class IoProfileRequest(BlocksRequest):
     """
 
     LEFT_OUT: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(OF_EXTERNAL, "the devices below an external server are not visible from here; leave it out"),
+        **dict.fromkeys(EXISTING_SERVERS, "the devices below an external server are not visible from here; leave it out"),
         "min_repeats": "io-profile adds no repeats; give repeats",
     }
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pgherd.model.units import Duration
-from pgherd.study.database_options import OF_EXTERNAL, DatabaseOptions, DatabaseRequest
+from pgherd.study.database_options import EXISTING_SERVERS, DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined, without_nulls
 
 Scheme = Literal["shared-server", "shared-container", "quota", "weights", "cpuset", "io"]
@@ -74,7 +74,7 @@ class IsolationRequest(DatabaseRequest):
         "cpu_mode": "the scheme decides how CPU is limited; give schemes",
         "check_consistency": "isolation compares latencies; leave it out",
         **dict.fromkeys(("script", "init_script", "read_only"), "the aggressors use pgbench's tables; give workload"),
-        **dict.fromkeys(OF_EXTERNAL, "isolation starts the servers; leave it out"),
+        **dict.fromkeys(EXISTING_SERVERS, "isolation starts the servers; leave it out"),
         **dict.fromkeys(("huge_pages", "vm_huge_pages"), "the schemes would reserve different numbers of huge pages; leave it out"),
         **dict.fromkeys(
             ("vm_memory_policy", "vm_memory_min", "vm_memory_shares", "vm_idle_tax", "vm_pin_vcpus", "vm_ksm"),

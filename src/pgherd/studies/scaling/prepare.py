@@ -9,7 +9,7 @@ from dataclasses import replace
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
-from pgherd.prepare import merge, servers
+from pgherd.prepare import fleet, merge, servers
 from pgherd.prepare.databases import DatabasePreparation, complete, database_options, prepare_databases
 from pgherd.prepare.hosts import ContainerCpu, choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.prepared_study import PreparedStudy, most_pages
@@ -69,7 +69,9 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
         def memory_needed(clients: int) -> int:
             return servers.memory_needed(preparation.servers, runtime, size.bytes, clients)
 
-        clients, max_clients, limited = _clients(request, cpu.vcpus, size.bytes, min(share.memory, memory or share.memory), memory_needed)
+        room = fleet.most_clients(preparation.servers.existing.values(), request.connection_limit)
+        budget = min(share.memory, memory or share.memory)
+        clients, max_clients, limited = _clients(request, cpu.vcpus, size.bytes, budget, memory_needed, room)
         settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, max_clients, memory)
         limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         options = ScalingOptions(
@@ -110,11 +112,12 @@ def _with_enough_branches(preparation: DatabasePreparation, request: ScalingRequ
 
 
 def _clients(
-    request: ScalingRequest, vcpus: float, size: int, budget: int, memory_needed: Callable[[int], int]
+    request: ScalingRequest, vcpus: float, size: int, budget: int, memory_needed: Callable[[int], int], room: int | None = None
 ) -> tuple[tuple[int, ...], int, list[str]]:
     """Return the numbers of clients to measure, the maximum that the server is configured for, and messages.
 
-    ``size`` (bytes) is that of the database. A server with a number of clients needs ``memory_needed`` of its ``budget`` (bytes).
+    ``size`` (bytes) is that of the database. A server with a number of clients needs ``memory_needed`` of its ``budget`` (bytes). An
+    existing server has ``room`` for so many clients.
 
     Raises:
         UsageError: a number is below 1 or below --threads, or the memory is insufficient.
@@ -138,10 +141,13 @@ def _clients(
     if requested is not None:
         return requested, requested[-1], []
     limit = 1 + (budget - need) // max(memory_needed(2) - need, 1)
+    reason = f"a server exceeds its memory of {format_bytes(budget)}"
+    if room is not None and room < limit:
+        limit, reason = room, "the server has no free connection, or --connection-limit is exceeded"
     clients = choose_clients(vcpus, limit=limit)
     messages = []
     if clients[-1] < choose_clients(vcpus)[-1]:
-        messages.append(f"At most {plural(clients[-1])}: with more, a server exceeds its memory of {format_bytes(budget)}.")
+        messages.append(f"At most {plural(clients[-1])}: with more, {reason}.")
     return clients, max(clients[-1], min(limit, MAX_CLIENTS_FACTOR * clients[-1])), messages
 
 

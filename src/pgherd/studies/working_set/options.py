@@ -14,7 +14,7 @@ from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.model.units import Duration, Size
 from pgherd.study.comparison.request import Share
-from pgherd.study.database_options import OF_EXTERNAL, BuiltinWorkload, DatabaseOptions, DatabaseRequest
+from pgherd.study.database_options import EXISTING_SERVERS, BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined, without_nulls
 from pgherd.study.shared_options import SwapRequest
 
@@ -109,7 +109,7 @@ class WorkingSetRequest(SwapRequest, DatabaseRequest):
     """Options of ``pgherd working-set`` as given on the command line or in a scenario."""
 
     LEFT_OUT: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("memory", *OF_EXTERNAL, "rate", "huge_pages"),
+        ("memory", *EXISTING_SERVERS, "rate", "huge_pages"),
         "it does not apply to working-set, which varies the memory (memory_sizes), starts the servers, and loads them without a rate "
         "limit; reserved huge pages are not part of the memory limit",
     )
