@@ -29,7 +29,6 @@ ELSEWHERE = {
     "--progress-timestamp": "pgbench",
     "--random-seed": "pgbench",
     "--scope": "systemd-run",
-    "--server": "iperf3",
     "--system": "useradd",
     "--template": "createdb",
     "--uid": "useradd",
