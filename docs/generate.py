@@ -46,6 +46,8 @@ def options() -> str:
         rows = [row for row in shown[model].values() if row not in inherited]
         lines += [f"### Options of {title}", "", *_table(("option", "meaning", "default"), rows), ""]
     for study in studies().values():
+        if study.started_by:
+            continue
         model = study.request_model
         shared = {row for other, rows in shown.items() if issubclass(model, other) for row in rows.values()}
         rows = [row for one in declared(model) if (row := _option(one)) not in shared]

@@ -44,7 +44,7 @@ def place() -> Iterator[Path]:
 
 
 HOST_WIDE = re.compile(
-    r"tests/it/(pg_balloon/|test_(balloon|cgroup|consolidation|guest|hugepages|isolation|memory|vm|working_set)|test_bad_luck.*too_little_memory)"
+    r"tests/it/(pg_balloon/|test_(balloon|cgroup|consolidation|guest|hugepages|isolation|memory|place_verify|vm|working_set)|test_bad_luck.*too_little_memory)"
     r"|tests/studies/hugepages/test_prepare|benchmarks/"
 )
 """What changes or counts on what all share (huge pages, swap, the top of cgroup v2), emulates processors, or fetches a kernel or a

@@ -111,3 +111,42 @@ def test_moves_from_the_present_placement(tmp_path):
 def test_bad_options(arguments, message):
     with pytest.raises(UsageError, match=message):
         run("demand.csv", *arguments)
+
+
+def test_the_fullest_hosts_are_verified_as_planned(monkeypatch):
+    asked = {}
+    monkeypatch.setattr("pgherd.cli.run_study.run_study", lambda study, options, **_: asked.update(options, study=study) or 0)
+    run(*INPUTS, "--verify", 2, "--verify-duration", "2s", "--verify-cores", 1.5)
+    found = document(*INPUTS)
+    assert asked["study"] == "place-verify" and (asked["duration"], asked["host_cores"]) == ("2s", 1.5)
+    assert tuple(asked["slots"]) == tuple(found["slots"]) and len(asked["planned"]) == 2
+    peaks = [max(map(host.demand, range(24))) / host.cores for host in asked["planned"]]
+    assert peaks == sorted(peaks, reverse=True)
+    for host in asked["planned"]:
+        assert set(host.databases) == {name for name, where in found["placement"].items() if where == host.name}
+        assert all(host.demand(slot) / host.cores <= use + 1e-3 for slot, use in enumerate(found["use"][host.name]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--verify-cores", 1), "apply to --verify; give the number of hosts"),
+        (("--verify", 1000), "--verify 1000: the plan has .* hosts with databases"),
+    ],
+)
+def test_a_verification_that_cannot_be_is_refused(arguments, words):
+    with pytest.raises(UsageError, match=words):
+        run(*INPUTS, *arguments)
+
+
+def test_many_slots_are_thinned_out_and_cpu_is_required(monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr("pgherd.cli.run_study.run_study", lambda study, options, **_: asked.update(options) or 0)
+    (tmp_path / "hosts.yaml").write_text("classes:\n  - name: m\n    capacity: {cpu_cores: 4, memory_mb: 4}\n")
+    for resource in ("cpu_cores", "memory_mb"):
+        lines = [f"database,time,{resource}", *(f"a,{slot},{slot / 100}" for slot in range(48))]
+        (tmp_path / f"{resource}.csv").write_text("\n".join(lines) + "\n")
+    run(tmp_path / "cpu_cores.csv", "--hosts", tmp_path / "hosts.yaml", "--verify", 1)
+    assert len(asked["slots"]) == 24 and asked["planned"][0].cpu[0][:3] == pytest.approx((0, 0.02, 0.04))
+    with pytest.raises(UsageError, match="has no cpu_cores; add this column"):
+        run(tmp_path / "memory_mb.csv", "--hosts", tmp_path / "hosts.yaml", "--verify", 1)

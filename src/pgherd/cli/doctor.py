@@ -258,9 +258,15 @@ def server_studies(facts: HostFacts, installations: Sequence[Installation], refu
     working_set = StudyCapability(
         "working-set", "unavailable" if facts.cgroup_writable is None else "available", memory, facts.cgroup_missing
     )
+    verification = StudyCapability(
+        "place-verify",
+        "unavailable" if facts.cgroup_writable is None else "available",
+        "planned hosts as containers with CPU quotas (pgherd place --verify)",
+        facts.cgroup_missing,
+    )
     profile = StudyCapability("io-profile", "available", "device I/O of a server, and the effect of checkpoints")
     size = StudyCapability("database-size", "available", "database size by scale factor")
-    studies = [density, scaling, compare, consolidation, isolation, working_set, profile, _huge_pages(facts), size]
+    studies = [density, scaling, compare, consolidation, isolation, working_set, profile, _huge_pages(facts), size, verification]
     missing = refusal if installations else _INSTALL_POSTGRES
     return [StudyCapability(study.study, "unavailable", study.capability, missing) for study in studies] if missing else studies
 

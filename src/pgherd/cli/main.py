@@ -71,7 +71,7 @@ def verbs() -> dict[str, dict[str, str]]:
     """All verbs with their lines of help by heading; studies first."""
     from pgherd.study.study import studies
 
-    own = {study.name: study.help for study in studies().values()}
+    own = {study.name: study.help for study in studies().values() if not study.started_by}
     return {heading: own | lines if heading == "Studies" else lines for heading, lines in VERBS.items()}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -12,7 +13,8 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 from pgherd.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from pgherd.analysis.host_plan import Plan
+    from pgherd.analysis.demand import Demand
+    from pgherd.analysis.host_plan import HostClass, Plan
 
 SCHEMA = "pgherd/place/2"
 _SHOWN = 20
@@ -54,6 +56,11 @@ _percent = click.FloatRange(0, 100, max_open=True)
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the order of placement.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write report, JSON, CSV and YAML here.")
+@click.option("--verify", type=click.IntRange(1), metavar="K", help="Run the K hosts with the highest CPU use here, scaled down.")
+@click.option("--verify-duration", metavar="TIME", help="Measured time of each slot with --verify.  [default: 4s]")
+@click.option(
+    "--verify-cores", type=click.FloatRange(0, min_open=True), metavar="N", help="Cores that --verify may use here.  [default: all]"
+)
 @runs_option
 @json_option
 def command(
@@ -70,17 +77,21 @@ def command(
     growth_percent: float,
     seed: int,
     output: Path | None,
+    verify: int | None,
+    verify_duration: str | None,
+    verify_cores: float | None,
     runs: Path,
     as_json: bool,
 ) -> int:
     """Place databases on hosts by their demand over the day: fewest hosts or lowest price, and a prediction for each host.
 
-    The exit code is 1 if a database does not fit or a host is overloaded.
+    The exit code is 1 if a database does not fit or a host is overloaded. With --verify, the JSON document is that of the verification.
 
     \b
     pgherd place demand.csv --hosts hosts.yaml --output plan
     pgherd place demand.csv --hosts hosts.yaml --lost-hosts 1 --growth-percent 3
     pgherd place demand.csv --hosts hosts.yaml --constraints now.csv --max-moves 10
+    pgherd place demand.csv --hosts hosts.yaml --verify 2
     """
     if hosts is None and not host_run:
         raise UsageError("no host is given; name a file of classes with --hosts, or a density run with --host-run")
@@ -88,6 +99,9 @@ def command(
         raise UsageError("--lost-hosts adds spare hosts to a new placement, and --max-moves keeps the present hosts; give one of them")
     if max_moves is not None and constraints is None:
         raise UsageError("--max-moves starts from the present placement; give it in the column 'host' of --constraints")
+    changes = {name: value for name, value in (("duration", verify_duration), ("host_cores", verify_cores)) if value is not None}
+    if changes and verify is None:
+        raise UsageError("--verify-duration and --verify-cores apply to --verify; give the number of hosts, such as --verify 2")
 
     from pgherd.analysis.host_plan import PlanOptions, as_document, make_plan
     from pgherd.prepare import fleet_files
@@ -112,13 +126,54 @@ def command(
         from pgherd.report.plan_page import write_plan
 
         written = write_plan(output, plan, fleet, classes, document)
-    if as_json:
+    if verify is not None:
+        requested = _requested(plan, fleet, classes, verify)
+    if as_json and verify is None:
         print_document({**document, "files": written})
-    else:
+    elif not as_json:
         _show(plan)
         for path in written:
             answer_console().print(str(path), markup=False, soft_wrap=True)
-    return 0 if plan.complete else 1
+    code = 0 if plan.complete else 1
+    if verify is not None:
+        from pgherd.cli.run_study import run_study
+
+        code = max(code, run_study("place-verify", {**requested, "seed": seed, **changes}, runs=runs, as_json=as_json))
+    return code
+
+
+def _requested(plan: Plan, fleet: Demand, classes: Sequence[HostClass], count: int) -> dict[str, Any]:
+    """Return the options of a verification of the ``count`` hosts with the highest CPU use.
+
+    Raises:
+        UsageError: the plan has fewer hosts with databases, or no CPU.
+    """
+    from pgherd.studies.place_verify.options import MAX_SLOTS, PlannedHost
+
+    if "cpu_cores" not in fleet.resources:
+        raise UsageError("--verify needs the CPU of the databases, but the demand has no cpu_cores; add this column")
+    cpu = fleet.high[:, fleet.resources.index("cpu_cores")]
+    number = min(MAX_SLOTS, len(fleet.slots))
+    chosen = [slot * len(fleet.slots) // number for slot in range(number)]
+    capacity = {one.name: one.capacity["cpu_cores"].value for one in classes}
+    members: dict[str, list[int]] = {}
+    for index, name in enumerate(fleet.names):
+        if name in plan.placement:
+            members.setdefault(plan.placement[name], []).append(index)
+    if count > len(members):
+        raise UsageError(f"--verify {count}: the plan has {len(members)} hosts with databases; verify at most as many")
+    hosts = [
+        PlannedHost(
+            name=str(row["host"]),
+            cores=capacity[str(row["class"])],
+            databases=tuple(fleet.names[index] for index in members[str(row["host"])]),
+            cpu=tuple(tuple(float(cpu[index, slot]) for slot in chosen) for index in members[str(row["host"])]),
+        )
+        for row in plan.hosts
+        if row["host"] in members
+    ]
+    hosts.sort(key=lambda host: (-max(map(host.demand, range(number))) / host.cores, host.name))
+    return {"planned": hosts[:count], "slots": [fleet.slots[slot] for slot in chosen]}
 
 
 def _show(plan: Plan) -> None:

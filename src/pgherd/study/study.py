@@ -78,6 +78,7 @@ class Study:
     Attributes:
         package: package of the study's modules.
         name: command and scenario name.
+        started_by: verb that starts the study, if it has none of its own.
         rank: position in ``pgherd --help``, before the name.
         help: line in ``pgherd --help``.
         examples: command lines, each with a comment.
@@ -103,6 +104,7 @@ class Study:
 
     package: str
     name: str
+    started_by: str = ""
     rank: int = 50
     help: str
     examples: tuple[tuple[str, str], ...] = ()

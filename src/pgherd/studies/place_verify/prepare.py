@@ -1,0 +1,83 @@
+"""Completion of a verification for this host: the factor by which the planned hosts are scaled down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pgherd.host.cgroups import LEAST_CORES
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.load import Script
+from pgherd.model.trial import Trial
+from pgherd.model.units import format_bytes
+from pgherd.node.protocol import Node
+from pgherd.prepare import servers
+from pgherd.prepare.databases import complete, database_options, prepare_databases
+from pgherd.prepare.hosts import ContainerCpu, complete_limits
+from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.volumes import disk_space
+from pgherd.studies.place_verify.options import PlaceVerifyOptions, PlaceVerifyRequest
+
+SHARE_OF_SERVERS = 0.5
+"""Part of the cores that the planned hosts get. The clients, which run outside of them, use the rest."""
+SCRIPT = Path(__file__).with_name("planned_load.sql")
+CLIENTS = 8
+"""Connections of a server for which memory is reserved."""
+
+
+def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy:
+    """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
+    if not request.planned:
+        raise UsageError("there is no plan to verify; make one with 'pgherd place DEMAND.csv --hosts FILE.yaml --verify 2'")
+    request = request.model_copy(update={"scale": request.scale or 1})
+    with prepare_databases(node, request, dry) as preparation:
+        share, runtime = preparation.share, preparation.runtime
+        if runtime != "cgroup":
+            raise CapabilityError("a planned host needs a CPU quota, so the cgroup runtime; 'pgherd doctor' shows what this host lacks")
+        factor = min(1.0, SHARE_OF_SERVERS * share.cores / sum(host.cores for host in request.planned))
+        smallest = min(host.cores for host in request.planned) * factor
+        if smallest < LEAST_CORES:
+            raise UsageError(
+                f"{len(request.planned)} hosts scaled down to {share.cores:g} cores give a host of {smallest:.2g} cores, but a CPU quota "
+                f"needs at least {LEAST_CORES:g}; verify fewer hosts"
+            )
+        databases = sum(len(host.databases) for host in request.planned)
+        size = servers.database_size(preparation.workspace, preparation.servers, preparation.load)
+        need = databases * servers.memory_needed(preparation.servers, runtime, size.bytes, CLIENTS)
+        if need > share.memory:
+            raise UsageError(
+                f"the servers of {databases} databases need {format_bytes(need)} of memory, but the run may use "
+                f"{format_bytes(share.memory)}; verify fewer hosts"
+            )
+        disk = disk_space(preparation.workspace, preparation.volumes, databases, size.bytes, writes=False)
+        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, CLIENTS, None)
+        limits = complete_limits(ContainerCpu(smallest, "quota"), None, runtime, settings.settings, settings.huge_pages)
+        options = PlaceVerifyOptions(
+            **database_options(preparation, limits, size, settings)
+            | {
+                "planned": request.planned,
+                "slots": request.slots,
+                "factor": factor,
+                "scripts": (Script(source=str(SCRIPT)),),
+                "client_placement": "outside",
+                "threads": 1,
+                "repeats": request.repeats or 1,
+                "fixed_repeats": True,
+                "duration": request.duration,
+                "warmup": request.warmup,
+            }
+        )
+        scaled = f"Each planned core is {factor:.3g} cores here; loads are scaled down alike."
+        told = (scaled, *size.messages, *settings.messages, *limits.messages)
+        return complete(preparation, "place-verify", options, size=size, settings=settings, disk=disk, memory=need, messages=told)
+
+
+def plan_lines(options: PlaceVerifyOptions, trials: Sequence[Trial], guest_memory: object = None) -> list[str]:
+    """Return the dry-run output: the planned hosts and their containers."""
+    return [
+        f"{len(options.slots)} slots of {options.duration:g} s each, after trials of the capacity and of the CPU per transaction.",
+        *(
+            f"  {host.name}: {len(host.databases)} databases, {host.cores:g} cores planned, {options.quota(host):.3g} here."
+            for host in options.planned
+        ),
+    ]

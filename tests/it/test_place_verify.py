@@ -1,0 +1,43 @@
+"""`pgherd place --verify` with real servers: a plan of two hosts, one of which is overloaded in one slot."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pgherd.host import cgroup_parent
+from pgherd.node.local import LocalNode
+
+
+@pytest.fixture(autouse=True)
+def _needs_cgroups() -> None:
+    try:
+        cgroup_parent.find(LocalNode())
+    except cgroup_parent.CgroupUnavailable as error:
+        pytest.skip(str(error))
+
+
+def test_a_plan_is_verified(pgherd, tmp_path) -> None:
+    """CPU per transaction is the same whatever else runs here, so the slots' ratio of CPU to rate is known, if not their CPU."""
+    (tmp_path / "hosts.yaml").write_text("classes:\n  - name: big\n    capacity: {cpu_cores: 4}\n")
+    rows = ["database,time,cpu_cores", "a,0,1.8", "a,1,0.6", "b,0,1.8", "b,1,0.6", "c,0,1.0", "c,1,6.0"]
+    (tmp_path / "demand.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "now.csv").write_text("database,host\na,big-1\nb,big-1\nc,big-2\n")
+    inputs = (str(tmp_path / "demand.csv"), "--hosts", str(tmp_path / "hosts.yaml"), "--constraints", str(tmp_path / "now.csv"))
+    plan = ("--risk-percent", "60", "--max-moves", "0")
+    ended = pgherd("place", *inputs, *plan, "--verify", "2", "--verify-duration", "1500ms", "--verify-cores", "0.6", "--json")
+    assert ended.code in (0, 1), ended
+    document = json.loads(ended.out)
+    assert document["study"] == "place-verify"
+    capacity, calibration, verification = (trial for trial in pgherd.trials())
+    assert len(calibration["phases"]) == 6 and [phase["phase"] for phase in verification["phases"]] == ["slot1", "slot2"]
+    cost = document["findings"]["cpu_per_transaction"]["value"] / 1000
+    for phase in verification["phases"]:
+        for host in ("host1", "host2"):
+            rate = sum(target["throughput"] for target in phase["targets"] if target["target"].split("/")[1] == host)
+            assert 0.4 < phase["metrics"][f"container:{host}"]["cpu.usage"] / (cost * rate) < 2.5, (host, phase["phase"])
+    slots = {(row["planned_host"], row["slot"]): row for row in document["tables"]["slots"]}
+    assert {key for key, row in slots.items() if row["overload_predicted"] == "yes"} == {("big-2", "12:00")}
+    assert document["findings"]["cpu_error"]["n"] == 4 and "cores of this host" in document["details"][0]
+    assert all(trial["trial"]["deployment"]["hosts"][0]["containers"][0]["cpu_mode"] == "quota" for trial in (capacity, verification))

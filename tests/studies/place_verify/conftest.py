@@ -1,0 +1,105 @@
+"""A simulated host on which servers and transactions have a known CPU, to test the study without PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from pgherd.model.analysis import Check
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.place_verify.options import PlaceVerifyOptions
+from pgherd.studies.place_verify.propose import propose
+from simulated_run import SimulatedRun
+
+IDLE, COST = 0.002, 0.0005
+"""CPU of an idle server in cores, and of a transaction in seconds."""
+
+
+def options(**changes):
+    planned = [
+        {"name": "large-1", "cores": 8, "databases": ["a", "b"], "cpu": [[2, 4, 1, 5], [2, 2, 2, 5]]},
+        {"name": "large-2", "cores": 8, "databases": ["c", "d", "e"], "cpu": [[1, 2, 3, 0], [1, 1, 1, 0], [2, 3, 2, 0.2]]},
+    ]
+    defaults = {
+        "host_cores": 4,
+        "host_memory": 2**33,
+        "vcpus": 1,
+        "runtime": "cgroup",
+        "cpu_mode": "quota",
+        "pg_bin": "/pg/bin",
+        "pg_version": "18.6",
+        "scripts": [{"source": "/x/load.sql"}],
+        "planned": planned,
+        "slots": ["00:00", "06:00", "12:00", "18:00"],
+        "factor": 0.125,
+        "duration": 4,
+        "warmup": 1.5,
+        "repeats": 2,
+        "fixed_repeats": True,
+    }
+    return PlaceVerifyOptions.model_validate({**defaults, **changes})
+
+
+@dataclass
+class Simulator(SimulatedRun):
+    """Each container has at most its quota. ``cost`` multiplies the CPU of a transaction in the verification. ``noise``: relative."""
+
+    options: PlaceVerifyOptions
+    cost: float = 1.0
+    noise: float = 0.01
+    seed: int = 1
+    tainted: bool = False
+    error: Callable[[Trial], str | None] = lambda trial: None
+    observed: bool = True
+    clock: float = 1e6
+    propose = staticmethod(propose)
+
+    def run(self, trial: Trial) -> TrialResult:
+        chance = random.Random(f"{self.seed} {trial.key()}")
+        begun, self.clock = self.clock, self.clock + trial.seconds() + 1
+        cost = COST * (self.cost if trial.point["stage"] == "verification" else 1)
+        phases = []
+        for phase in trial.phases:
+            metrics, targets = {}, []
+            for container in trial.deployment.hosts[0].containers:
+                loads = {name: load.rate or 1e5 for name, load in phase.loads.items() if name.split("/")[1] == container.name}
+                base = IDLE * len(container.servers)
+                wanted = sum(loads.values())
+                reached = min(wanted, (container.vcpus - base) / cost)
+                metrics[f"container:{container.name}"] = {"cpu.usage": (base + cost * reached) * chance.gauss(1, self.noise)}
+                for name, rate in loads.items():
+                    done = rate * reached / wanted
+                    targets.append(
+                        TargetResult(target=name, driver="pgbench", transactions=done * 4, throughput=done, first=begun, last=self.clock)
+                    )
+            metrics = metrics if self.observed else {}
+            phases.append(PhaseResult(phase=phase.name, start=begun, end=begun + 4, overlap=1.0, targets=targets, metrics=metrics))
+        check = Check(name="background-cpu", kind="noise", result="fail" if self.tainted else "pass", observed="", expected="")
+        error = self.error(trial)
+        results = [] if error else phases
+        return TrialResult(id=trial.key(), trial=trial, started=begun, ended=self.clock, phases=results, checks=[check], error=error)
+
+
+@pytest.fixture
+def make_options():
+    return options
+
+
+@pytest.fixture
+def simulate():
+    """Return a function that runs a whole simulated verification: its options and results."""
+
+    def run(changes=None, **simulated):
+        chosen = options(**(changes or {}))
+        return chosen, Simulator(chosen, **simulated).until_stop()[0]
+
+    return run
+
+
+@pytest.fixture
+def simulator():
+    return Simulator
