@@ -43,6 +43,7 @@ ORDER = (
     "report",
     "ui",
     "placement",
+    "plan_truth",
     "balloon",
     "balloon_native",
     "balloon_grid",

@@ -34,6 +34,11 @@ def test_placement(quick):
     assert row["lower_bound"] <= row["hosts"] < row["hosts_by_peaks"]
 
 
+def test_plan_truth(quick):
+    (plan,) = quick("plan_truth", "--cores", "0.6")["raw"]
+    assert len(plan["slots"]) == 6 and all(slot["measured"] > 0 and slot["low"] < slot["value"] for slot in plan["slots"])
+
+
 def test_log_cost(quick):
     document = quick("log_cost")
     assert len(document["raw"]) == 2

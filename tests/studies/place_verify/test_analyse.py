@@ -5,7 +5,7 @@ import pytest
 from pgherd.model.run import RunRecord
 from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders, specification
 from pgherd.studies.place_verify.analyse import analyse, compare
-from pgherd.studies.place_verify.figures import predicted_and_measured
+from pgherd.studies.place_verify.figures import fairness, predicted_and_measured
 
 
 def test_a_true_prediction_has_no_error_and_is_in_the_interval(simulate):
@@ -75,3 +75,5 @@ def test_the_figure_has_each_slot(simulate, make_options):
     assert "predicted_and_measured" in builders("place-verify")
     with pytest.raises(FigureUnavailable):
         figure_of(make_options(), [])
+    with pytest.raises(FigureUnavailable):
+        fairness(None)

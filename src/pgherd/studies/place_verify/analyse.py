@@ -157,8 +157,8 @@ def _details(options: PlaceVerifyOptions, found: Sequence[HostSlot]) -> list[str
     alarms = sum(one.overload_predicted and not one.overload_measured for one in found)
     return [
         f"Each planned core is {options.factor:.3g} cores of this host, and loads are scaled down alike.",
-        f"{len(over)} slots were overloaded (at least {100 * options.thresholds.host_full:g} % of the CPU): {missed} of them not "
-        f"predicted, and {alarms} false alarms.",
+        f"Slots with overload (at least {100 * options.thresholds.host_full:g} % of the CPU): {len(over)} measured, {missed} of them not "
+        f"predicted. False alarms: {alarms}.",
     ]
 
 
