@@ -291,3 +291,9 @@ def test_what_root_creates_is_not_for_others_to_write(monkeypatch, uid):
         assert os.umask(0) == 0o022
     finally:
         os.umask(before)
+
+
+def test_a_study_that_another_verb_starts_has_no_verb_of_its_own(capsys):
+    assert "place-verify" in studies() and "place-verify" not in {verb for lines in verbs().values() for verb in lines}
+    assert run(["place-verify"]) == 2
+    assert "there is no command 'place-verify'" in capsys.readouterr().err
