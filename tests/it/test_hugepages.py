@@ -99,6 +99,31 @@ def test_any_study_reserves_what_its_servers_insist_on(pgherd, host):
     assert verdicts and {verdict["result"] for verdict in verdicts} == {"pass"}
 
 
+@pytest.mark.parametrize(("asked", "used"), [((), False), (("--set", "huge_pages=try"), True)])
+def test_pages_that_the_user_reserved_are_used_only_if_asked_for(pgherd, host, asked, used):
+    """110 pages are enough for the first of the servers, and not for all."""
+    pool = Path(huge_pages.pool_file(SMALL))
+    try:
+        for _ in range(3):
+            pool.write_text(str(host[0][SMALL] + 110))
+            if reserved()[SMALL] < host[0][SMALL] + 110:
+                huge_pages.compact(NODE)
+        if huge_pages.pools(NODE)[SMALL].spare < 110:
+            pytest.skip("this host's memory is in pieces: the kernel did not grant 110 pages of 2 MB")
+        ended = pgherd("density", "--databases", "3", "--vcpus", "0.5", "--scale", "5", *QUICK[2:6], "--no-report", *asked)
+    finally:
+        pool.write_text(str(host[0][SMALL]))
+    assert ended.code in FINE, ended
+    for trial in (trial for trial in pgherd.trials() if len(trial["trial"]["deployment"]["hosts"][0]["containers"]) == 3):
+        assert trial["error"] is None, trial["error"]
+        metrics = trial["phases"][0]["metrics"]
+        taken = [metrics[f"server:db{number:02d}/pg"]["pages.reserved"] > 0 for number in (1, 2, 3)]
+        results = [check["result"] for check in trial["checks"] if check["name"] == "huge-pages"]
+        if used and not any(taken):
+            pytest.skip("servers of others took the pages first")
+        assert (any(taken), all(taken), results) == (used, False, ["fail"] if used else []), (taken, trial["checks"])
+
+
 def test_without_a_terminal_a_change_of_the_host_wants_yes(pgherd, host):
     ended = pgherd("hugepages", "--page-sizes", "none,2MB", *QUICK)
     assert ended.code == BAD_USAGE and "this run changes the host: " in ended.message and "give --yes" in ended.message

@@ -47,6 +47,12 @@ def test_writes_get_room_to_grow_and_checkpoints_by_time() -> None:
     assert "max_wal_size" not in reads.settings
 
 
+def test_reserved_pages_are_used_only_if_asked_for() -> None:
+    assert choose().settings["huge_pages"] == choose(cached=False).settings["huge_pages"] == "off"
+    assert "huge_pages" not in choose(asked={"huge_pages": "try"}).settings
+    assert choose(like={"huge_pages": "on"}).settings["huge_pages"] == "on"
+
+
 def test_io_method_exists_since_18_and_stays_where_reads_are_measured() -> None:
     assert "io_method" not in choose(major=17).settings
     assert "io_method" not in choose(cached=False, memory=64 * MB).settings

@@ -190,6 +190,26 @@ def test_where_nothing_was_asked_for_no_pages_are_judged(settings):
     assert pages_verdict(settings, None, 100.0, 100.0) is None
 
 
+@pytest.mark.parametrize(
+    ("reserved", "result"), [((100.0, 100.0), "pass"), ((100.0, 0.0), "fail"), ((100.0, None), "unknown"), ((0.0, 0.0), None)]
+)
+@pytest.mark.parametrize("settings", [{}, {"huge_pages": "try"}])
+def test_reserved_pages_that_only_some_servers_took_taint(settings, reserved, result):
+    pages = {
+        f"c{number}": None if size is None else {"pages.size": 4096.0, "pages.mapped": 100.0, "pages.reserved": size, "pages.huge": size}
+        for number, size in enumerate(reserved, 1)
+    }
+    server = Server(bin="/pg/bin", version="18.1", settings=settings, databases=(Database(),))
+    host = Host(containers=tuple(Container(name=name, servers=(server,)) for name in pages))
+    wanted = Trial(point={}, deployment=Deployment(hosts=(host,)), phases=(Phase(loads={TARGET: Load()}),))
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
+    seen = {f"server:{name}/pg": reading for name, reading in pages.items() if reading}
+    phase = PhaseResult(phase="steady", start=1, end=2, overlap=1, targets=[target], metrics=seen)
+    check = {v.name: v for v in judge(wanted, [phase], FACTS, Thresholds(), 0.0)}.get("huge-pages")
+    assert (check and check.result) == result
+    assert result != "fail" or ("c2/pg" in check.observed and "other servers took the pages first" in check.reason)
+
+
 @pytest.mark.parametrize("check", ["cpu-bound", "cached", "steal", "background-cpu", "no-checkpoint", "no-autovacuum"])
 def test_what_cannot_be_seen_never_passes(check):
     assert checks_of({})[check].result == "unknown"

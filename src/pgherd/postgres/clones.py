@@ -177,13 +177,13 @@ def rehearsal(
         account: User that the server runs as.
         directory: Parent of the clone. pgherd must be able to write to it, and ``account`` to enter it.
         socket_dir: As for ``Instance``.
-        settings: Settings to add to ``fsync = off``.
+        settings: Settings to add to ``fsync = off``. They may allow huge pages, which are off otherwise.
     """
     data_dir = os.path.join(directory, "rehearsal")
     instance = Instance(node, installation, data_dir, socket_dir, account=account, name="rehearsal")
     try:
         clone(node, golden, data_dir, account)
-        instance.write_settings({**(settings or {}), "fsync": "off"})
+        instance.write_settings({"huge_pages": "off", **(settings or {}), "fsync": "off"})
         instance.start()
         instance.wait_ready()
         yield instance

@@ -151,6 +151,8 @@ def _defaults(major: int, clients: int, writes: bool, fits: bool) -> Iterable[Se
     )
     yield SettingRow("max_wal_senders", "0", "10", "a private server is not replicated; saves memory per idle server")
     yield SettingRow("max_logical_replication_workers", "0", "4", "a private server subscribes to nothing; saves one idle process")
+    # 'try' gives reserved pages to the servers that start first, and takes them from whoever reserved them.
+    yield SettingRow("huge_pages", "off", "try", "all servers use the same pages, and reserved huge pages stay with their owner")
     if major >= 18 and fits:
         # I/O workers only read pages that are not in shared_buffers. If this happens, they belong to the measured system.
         yield SettingRow("io_method", "sync", "worker", "saves three idle I/O worker processes; a cached database reads nothing")

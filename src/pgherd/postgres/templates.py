@@ -44,6 +44,7 @@ LOADING: Mapping[str, str] = {
     "dynamic_shared_memory_type": "mmap",  # files in the data directory, removed with it if the builder is killed
     "fsync": "off",
     "full_page_writes": "off",
+    "huge_pages": "off",  # reserved pages stay with their owner
     "maintenance_work_mem": "256MB",
     "max_logical_replication_workers": "0",
     "max_wal_senders": "0",

@@ -157,7 +157,7 @@ def read_from_server(
     server = Instance(node, installation, data, socket_dir, account=account, name="defaults")
     try:
         initdb(node, installation, data, account=account, checksums=checksums)
-        server.write_settings({"fsync": "off", "shared_buffers": "8MB", "max_connections": "10"})
+        server.write_settings({"fsync": "off", "huge_pages": "off", "shared_buffers": "8MB", "max_connections": "10"})
         server.start()
         server.wait_ready()
         return read(server.sql, installation.version)

@@ -31,7 +31,7 @@ def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds:
     checks: list[Check] = []
     for intent in trial.validity_checks:
         checks.append(_worst(phases, [_INTENTS[intent](trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
-    if any(_required_pages(server) for _, _, server in trial.deployment.servers()):
+    if any(_required_pages(server, _taken(trial, phase)) for phase in phases for _, _, server in trial.deployment.servers()):
         checks.append(_worst(phases, [_huge_pages(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     noise: list[Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Check]] = [
         _overlap, _length, _errors, _steal, _background_cpu, _checkpoints, _no_autovacuum
@@ -258,9 +258,12 @@ def _rate_achieved(trial: Trial, number: int, phase: PhaseResult, facts: HostFac
     return _check("rate-achieved", ok, observed, expected, _LATE, validity=True)
 
 
-def _required_pages(server: Server) -> str | None:
-    """Return 'reserved', 'transparent' or 'ordinary' if a server's settings and trial require it. Otherwise, return None."""
-    if huge_pages.requires_huge_pages(server.settings):
+def _required_pages(server: Server, taken: bool) -> str | None:
+    """Return 'reserved', 'transparent' or 'ordinary' if a server's settings and trial require it. Otherwise, return None.
+
+    ``taken``: a server has taken reserved pages that were free. Then all servers with ``huge_pages = try`` must have some.
+    """
+    if huge_pages.requires_huge_pages(server.settings) or (taken and not huge_pages.refuses_huge_pages(server.settings)):
         return "reserved"
     if server.transparent_huge_pages:
         return "transparent"
@@ -269,10 +272,15 @@ def _required_pages(server: Server) -> str | None:
     return None
 
 
+def _taken(trial: Trial, phase: PhaseResult) -> bool:
+    readings = [phase.metrics.get(f"server:{container.name}/{server.name}", {}) for _, container, server in trial.deployment.servers()]
+    return any(reading.get("pages.reserved", 0.0) > 0 for reading in readings)
+
+
 def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected, worst = "", (2.0, "no server's shared memory was seen")
     for _, container, server in trial.deployment.servers():
-        required, name = _required_pages(server), f"{container.name}/{server.name}"
+        required, name = _required_pages(server, _taken(trial, phase)), f"{container.name}/{server.name}"
         if required is None:
             continue
         pages = "ordinary pages" if required == "ordinary" else f"{required} huge pages"
@@ -287,7 +295,8 @@ def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts,
         size = format_bytes(metrics.get("pages.size", 0.0))
         observed = f"{huge:.1%} of {format_bytes(mapped)} on huge pages ({name}, mapped in pages of {size})"
         worst = min(worst, (1 - huge if required == "ordinary" else huge, observed))
-    reason = "the kernel gave the server other pages than requested: memory may be fragmented, or a setting of the host takes precedence"
+    reason = "the kernel gave the server other pages than requested: memory may be fragmented, a setting of the host takes precedence, or "
+    reason += "huge_pages is 'try' and other servers took the pages first"
     return _check("huge-pages", worst[0] >= limits.min_huge_page_share, worst[1], expected, reason, validity=True)
 
 

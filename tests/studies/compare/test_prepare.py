@@ -14,7 +14,6 @@ from pgherd.prepare.prepared_study import with_inputs
 from pgherd.studies.compare import prepare as prepare_compare_module
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.compare.prepare import prepare
-from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.disk.options import DiskOptions, DiskVolume
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.tables import difference_rows
@@ -112,17 +111,6 @@ def test_what_reads_stands_side_by_side_and_takes_turns():
 def test_order_entry_begins_every_trial_fresh():
     prepared_study = prepared(variant=("x:jit=off",), workload="orders", metric="nopm", host_memory="4GB")
     assert {trial.state for trial in variants.block_trials(prepared_study.options, 0)} == {"fresh"} and not prepared_study.options.in_slices
-
-
-def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
-    requests = {"a": DensityRequest(), "b": DensityRequest(huge_pages="2MB"), "c": DensityRequest(set=("huge_pages=try",))}
-    without_huge_pages = prepare_compare_module._without_huge_pages(dict(requests))
-    assert (
-        without_huge_pages["a"].set == ("huge_pages=off",)
-        and without_huge_pages["b"] == requests["b"]
-        and without_huge_pages["c"] == requests["c"]
-    )
-    assert prepare_compare_module._without_huge_pages({"a": DensityRequest()}) == {"a": DensityRequest()}
 
 
 def test_limits_of_the_run():

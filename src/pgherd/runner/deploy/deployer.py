@@ -30,7 +30,7 @@ from pgherd.postgres.settings_validation import contexts
 from pgherd.runner.deploy import tracked_processes
 from pgherd.runner.deploy.data_directories import DataDirectories, Templates
 from pgherd.runner.deploy.guests import BootedGuest, Guests
-from pgherd.runner.deploy.huge_pages import HugePageManager, concerns
+from pgherd.runner.deploy.huge_pages import HugePageManager
 from pgherd.runner.deploy.memory_budget import MemoryBudget
 from pgherd.runner.deploy.servers import (
     ExternalServers,
@@ -461,7 +461,7 @@ class Deployer:
         names = [database.name for database in server.databases]
         self._volumes.populate(self._instances[key], names)
         self._guests.populate(key, self._instances[key], names)
-        observed = concerns(server) and not self._is_guest(key)
+        observed = not self._is_guest(key)
         for database in server.databases:
             clones.prewarm(self._instances[key], database.name, partial(self._pages.poll, key) if observed else None)
         view = SamplingView(servers=[candidate for candidate in self.view().servers if candidate.name == "/".join(key)])

@@ -1,6 +1,6 @@
 """Huge pages of the running servers: reserved before a server starts, released after it stops, and verified.
 
-Servers of every study pass here. Servers whose settings leave huge pages alone are not affected.
+Servers of every study pass here. Pages are reserved for those that require them, and every server's pages are read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,6 @@ from pgherd.study.study import study_of
 
 MIN_UNRESERVED_BYTES = 64 * 2**20
 """Minimum bytes of a container in addition to its huge pages: processes, connections, files of WAL buffers."""
-
-
-def concerns(server: Server) -> bool:
-    """Return whether the settings or the trial determine a server's page size."""
-    on_or_off = huge_pages.requires_huge_pages(server.settings) or huge_pages.refuses_huge_pages(server.settings)
-    return on_or_off or server.transparent_huge_pages is not None
 
 
 def require_room(need: HugePageNeed, memory: int | None) -> None:

@@ -22,7 +22,6 @@ from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import State
 from pgherd.model.units import format_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import huge_pages
 from pgherd.prepare import merge, prepared_study, servers
 from pgherd.prepare.prepared_study import PreparedStudy, most_pages, thresholds
 from pgherd.prepare.requests import FIXED, apply, parse_variant, read_scenario, require_different
@@ -127,7 +126,7 @@ def _requests(request: CompareRequest, facts: HostFacts, seed: int) -> tuple[str
             raise UsageError(f"--variant {text}: the name '{name}' is used twice{other}; give each variant a different name")
         external = request.dsn or request.servers or {"dsn", "servers"} & set(changes)  # pgherd sets no limits on an external server
         requests[name] = apply(_unlimited(base, set_fields) if external else base, changes, name, fixed=_NOT_VARIED)
-    return "density", _without_huge_pages(requests)
+    return "density", requests
 
 
 def _free_memory(facts: HostFacts) -> str:
@@ -138,27 +137,6 @@ def _free_memory(facts: HostFacts) -> str:
 def _unlimited(base: DensityRequest, set_fields: Mapping[str, Any]) -> DensityRequest:
     """Return the request without the default number of vCPUs. A number that the user sets stays."""
     return base if "vcpus" in set_fields else base.model_copy(update={"vcpus": None})
-
-
-def _without_huge_pages(requests: dict[str, Model]) -> dict[str, Model]:
-    """Set ``huge_pages = off`` for variants without this setting if another variant reserves huge pages.
-
-    Otherwise PostgreSQL would use pages that are reserved for the other variant.
-    """
-    settings = {
-        name: servers.settings_of_options(variant_request.set, variant_request.huge_pages, variant_request.read_only)
-        for name, variant_request in requests.items()
-        if isinstance(variant_request, DensityRequest)
-    }
-    if not any(huge_pages.requires_huge_pages(requested) for requested in settings.values()):
-        return requests
-    unset = {name for name, requested in settings.items() if "huge_pages" not in requested}
-    return {
-        name: variant_request.model_copy(update={"set": (*getattr(variant_request, "set", ()), "huge_pages=off")})
-        if name in unset
-        else variant_request
-        for name, variant_request in requests.items()
-    }
 
 
 def _scenario_requests(request: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, dict[str, Model]]:

@@ -416,7 +416,7 @@ def _balloon(
         if host_has_huge_pages and not capabilities_of(runtime).own_kernel:  # a guest does not use the pages of the host
             messages = (
                 f"Warning: this host has huge pages. Layout {BALLOON} does not use them, because pg_balloon does not support them, but "
-                "other layouts may; add --set huge_pages=off, so that only the balloon makes the difference.",
+                "other layouts may; use --set huge_pages=off, so that only the balloon makes the difference.",
             )
         page_settings["huge_pages"] = "off"
     try:
