@@ -81,22 +81,30 @@ def _separator(lines: list[str]) -> str:
     return _BLANKS if all(len(line.split()) > 1 for line in lines) else max(",;\t", key=lines[0].count)
 
 
-def _mark(cells: list[str], separator: str, source: str) -> Mark:
-    """Return the decimal mark of a table. In ``1,050`` alone, the comma groups thousands if it also separates columns."""
-    required = required_marks(cells)
+def _mark(columns: list[list[tuple[int, str]]], separator: str, source: str) -> Mark:
+    """Return the decimal mark of columns of (line, cell). It is unclear if no cell shows it and only some cells of a column have a mark.
+
+    If all have one (``1,050``, ``11,400``), a comma groups thousands where it also separates columns. Else the mark is decimal.
+    """
+    required = required_marks(cell for column in columns for _, cell in column)
     if len(required) == 2:
         raise UsageError(f"{source} has numbers with a decimal point and numbers with a decimal comma; write all of them with a point")
     if required:
         return required.pop()
-    grouped = next((cell for cell in cells if "," in cell), None)
-    if grouped is None or separator == ",":
+    comma = any("," in cell for column in columns for _, cell in column)
+    point = any("." in cell for column in columns for _, cell in column)
+    if not comma and separator in (",", _BLANKS):
         return "."
-    if separator == ";":
-        return ","
-    raise UsageError(
-        f"{source}: '{grouped.strip()}' may be a decimal or a grouped number; write it without a comma, or separate columns by semicolons "
-        "if the comma is the decimal mark"
-    )
+    for column in columns:
+        marked = [(line, cell) for line, cell in column if "," in cell or "." in cell]
+        some = len(marked) < sum(parse_number(cell) != 0 for _, cell in column)
+        if marked and (some or (comma and (point or separator in ("\t", _BLANKS)))):
+            line, cell = marked[0]
+            raise UsageError(
+                f"{source}, line {line}: '{cell.strip()}' may be a decimal or a grouped number; write all numbers with a decimal point "
+                "and without grouping"
+            )
+    return "," if comma and separator == ";" else "."
 
 
 def _text(path: Path) -> str:
@@ -148,7 +156,7 @@ def read_table(path: Path, load: str | None = None, throughput: str | None = Non
                 "write the number in double quotes or separate the columns by semicolons"
             )
     x, y = _columns(header, load, throughput, source)
-    mark = _mark([row[column] for _, row in rows for column in (x, y) if column < len(row)], separator, source)
+    mark = _mark([[(line, row[column]) for line, row in rows if column < len(row)] for column in (x, y)], separator, source)
     pairs: list[tuple[float, float]] = []
     zero: list[int] = []
     for line, row in rows:
