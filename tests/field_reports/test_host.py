@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -94,3 +95,14 @@ except Exception as error:
     finished = subprocess.run(limited, capture_output=True, text=True, check=True)
     assert finished.stdout.splitlines()[0] == "300 128"
     assert "CapabilityError pgbench needs 500 open files, but the hard limit of this process is 400" in finished.stdout
+
+
+@as_root
+def test_a_hard_limit_that_is_too_low_is_refused_before_the_run_and_the_advised_one_is_enough(place: Path) -> None:
+    study = ("scaling", "--clients", "1,500", "--runtime", "process", "--dry-run")
+    refused = pgherd(*study, before="ulimit -Sn 300; ulimit -Hn 400; exec", directory=place)
+    assert refused.returncode == 3 and "pgbench needs 56" in refused.stderr and "the hard limit of this process is 400" in refused.stderr
+    needed = re.search(r"ulimit -Hn (\d+)", refused.stderr)
+    assert needed, refused
+    followed = pgherd(*study, before=f"ulimit -Sn 300; ulimit -Hn {needed[1]}; exec", directory=place)
+    assert followed.returncode == 0, followed

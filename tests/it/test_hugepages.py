@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -155,3 +156,14 @@ def test_an_ordinary_user_is_told_what_would_make_it_able(ordinary):
         ended = ordinary("hugepages", *arguments, *QUICK, "--yes")
         assert ended.code == CANNOT, ended
         assert "run pgherd as root" in ended.message and str(Path(huge_pages.pool_file(SMALL))) in ended.message
+    advice = re.search(r"have root write (\d+) to (/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)", ended.message)
+    assert advice, ended
+    before = Path(advice[2]).read_text()
+    try:
+        Path(advice[2]).write_text(advice[1])
+        followed = ordinary("hugepages", "--page-sizes", "none,2MB", *QUICK, "--dry-run")
+        if huge_pages.pools(NODE)[SMALL].spare < int(advice[1]) - int(before):
+            pytest.skip("the kernel did not grant the pages, or servers of others took them")
+    finally:
+        Path(advice[2]).write_text(before)
+    assert followed.code == 0, followed

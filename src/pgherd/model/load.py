@@ -93,6 +93,11 @@ class Load(Model):
         return data
 
     @property
+    def open_files(self) -> int:
+        """Files that its driver opens: a connection for each client, a log for each thread, and a reserve of 64."""
+        return self.clients + self.threads + 64
+
+    @property
     def read_only(self) -> bool:
         """Whether the load is certain not to write to a database."""
         return self.kept_from_writing or all(script.source == "builtin:select-only" for script in self.scripts)

@@ -22,6 +22,7 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.run import RunEnvironment
 from pgherd.node.files import make_private
+from pgherd.node.process import require_open_files
 from pgherd.node.protocol import Node
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
@@ -182,13 +183,18 @@ def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> Prep
 
     Raises:
         UsageError: an option is wrong, or the request needs more than the host has.
-        CapabilityError: this host lacks a feature.
+        CapabilityError: this host lacks a feature, or a driver would need more open files than this process may open.
     """
     study = study_of(name)
     try:
         prepared: PreparedStudy = study.module("prepare").prepare(node, request, dry)
     except ValidationError as error:
         raise _usage_error(error, request, study.options) or error from None
+    for trial in study.propose(prepared.options, []).trials:
+        in_guests = any(container.runtime == "vm" for _, container in trial.deployment.containers())
+        for load in (load for phase in trial.phases for load in phase.loads.values()):
+            if load.client_placement == "outside" or not in_guests:
+                require_open_files(load.open_files, load.driver)
     return prepared
 
 

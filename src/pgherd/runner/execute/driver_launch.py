@@ -33,9 +33,6 @@ from pgherd.workloads.user_script import carry
 
 # A driver's time limit exceeds the plan by this much. A signal ends it earlier; the limit applies only if this process dies.
 _SLACK_S = 60.0
-_FILES = 64
-"""Files that a driver opens besides a connection for each client and a log for each thread."""
-
 
 MAX_OUTPUT_BYTES = 2**30
 """Maximum bytes of one driver's output."""
@@ -169,9 +166,8 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
             scripts = carry(node, guest, scripts, str(scratch / "scripts" / target.replace("/", ".")))
         readable = load.model_copy(update={"scripts": scripts})
         argv = driver.argv(readable, endpoint, phase.warmup + phase.seconds + _SLACK_S)
-        files = load.clients + load.threads + _FILES
         if guest is None:
-            require_open_files(files, f"{load.driver} on {target}")
+            require_open_files(load.open_files, f"{load.driver} on {target}")
         command = Command(
             [*reach.prefix, *argv],
             env={**reach.environment, **environment(load)},
@@ -180,7 +176,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
             cpus=reach.handle.cpus if inside and guest is None else None,
             user=user,
             sched_batch=load.sched_batch,
-            open_files=files,
+            open_files=load.open_files,
             stdout=str(output / "stdout"),
             stderr=str(output / "stderr"),
         )
