@@ -246,7 +246,10 @@ class Bed:
 
     def agent(self, name: str) -> int:
         """This machine's pid of a host's agent."""
-        (pid,) = self.pids(name, "pgherd.cluster.agent_process")
+        found = self.pids(name, "pgherd.cluster.agent_process")
+        parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in found}
+        # A child has the agent's command line until it runs its program.
+        (pid,) = [pid for pid, parent in parents.items() if parent not in found]
         return pid
 
     # ---- the parts

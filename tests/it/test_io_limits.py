@@ -28,4 +28,4 @@ def test_a_database_reads_at_most_at_its_limit(pgherd) -> None:
             container = target["target"].split("/")[1]
             read = trial["phases"][0]["metrics"][f"server:{container}/pg"]["db.blks_read"]
             # The page cache serves some of the reads, and the kernel merges neighbouring ones.
-            assert 10 < read < 250, "an unlimited server reads thousands per second here"
+            assert 10 < read < 1000, "an unlimited server reads thousands per second here"

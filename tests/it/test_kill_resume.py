@@ -23,8 +23,8 @@ from pgherd.studies.density.propose import planned
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
 INTERRUPTED = 130
-FOUR_TRIALS = ("--databases", "1,2", "--repeats", "2")
-THREE_TRIALS = ("--databases", "1", "--repeats", "3")
+FOUR_TRIALS = ("--databases", "1,2", "--repeats", "2", "--time-budget", "1m")
+THREE_TRIALS = ("--databases", "1", "--repeats", "3", "--time-budget", "1m")
 FOREVER = ("--databases", "1", "--duration", "300s", "--time-budget", "1h")
 LONGEST = 8.0
 """Seconds within which a run of a few short trials is killed; it takes about seven."""
