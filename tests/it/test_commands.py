@@ -16,6 +16,7 @@ import pytest
 from pgherd.host.cgroup_parent import read_layout
 from pgherd.model.load import Phase
 from pgherd.node.local import LocalNode
+from pgherd.node.process import MARK
 from pgherd.postgres import installations
 from pgherd.report.repro_script import script
 from pgherd.store.run_directory import RunDirectory
@@ -40,7 +41,7 @@ def repeat(program, file: Path, **environment: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd="/",
-        env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_dir(program)), "PGHOST": "/nonexistent"} | environment,
+        env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_dir(program)), "PGHOST": "/nonexistent", MARK: "1"} | environment,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell cannot trap what it was told to ignore
     )

@@ -74,7 +74,8 @@ def able(program: ModuleType, place: Path) -> None:
 
 
 def play(directory: RunDirectory, fleet: Deployer, trial: Trial) -> TrialResult:
-    return loop._trial(directory, directory.next_trial(), trial, LocalBackend(fleet), Thresholds(), RunObserver())
+    result, _ = loop._trial(directory, directory.next_trial(), trial, LocalBackend(fleet), Thresholds(), RunObserver())
+    return result
 
 
 def verdicts(result: TrialResult) -> dict[str, str]:

@@ -22,6 +22,7 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import State, Trial
 from pgherd.node.local import LocalNode
+from pgherd.node.process import MARK
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
@@ -151,7 +152,9 @@ def test_a_whole_run_with_the_wal_elsewhere_and_its_script(pgherd, wal_disk):
     place.mkdir()
     place.chmod(0o1777)
     wal_disk.chmod(0o1777)
-    done = subprocess.run(["sh", file], env={"PATH": os.environ["PATH"], "TMPDIR": str(place)}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        ["sh", file], env={"PATH": os.environ["PATH"], "TMPDIR": str(place), MARK: "1"}, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0 and "sum: " in done.stdout, done.stderr
     assert os.listdir(place) == [] and os.listdir(wal_disk) == ["precious"]
 

@@ -20,6 +20,7 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
+from pgherd.node.process import MARK
 from pgherd.postgres import installations, version_differences
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
@@ -86,7 +87,9 @@ def test_two_databases_and_their_script(pgherd, installation):
     place = pgherd.root / f"repeat-{installation.major}"
     place.mkdir()
     place.chmod(0o1777)
-    done = subprocess.run(["sh", file], env={"PATH": os.environ["PATH"], "TMPDIR": str(place)}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        ["sh", file], env={"PATH": os.environ["PATH"], "TMPDIR": str(place), MARK: "1"}, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" tps") == 3 and os.listdir(place) == []
 

@@ -19,6 +19,7 @@ from pgherd.host import huge_pages
 from pgherd.host.journal import Journal
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
+from pgherd.node.process import MARK
 
 NODE = LocalNode()
 MB = 1024 * 1024
@@ -39,7 +40,7 @@ def test_regression(major: int, workshop: Any, own_place: Path, as_account: Any)
     assert sorted(ORDER) == sorted(path.stem for path in (built.tree / "sql").glob("*.sql")), "each test is in the list"
     argv = [f"{own_place}/pg_regress", f"--temp-instance={own_place}/server", f"--temp-config={own_place}/pg_balloon.conf"]
     argv += [f"--bindir={built.installation.bin}", f"--inputdir={own_place}", f"--outputdir={own_place}", "--no-locale", "--encoding=UTF8"]
-    finished = as_account([*argv, *ORDER], cwd=own_place, env={"PATH": os.environ["PATH"], "LC_ALL": "C"} | built.library_path)
+    finished = as_account([*argv, *ORDER], cwd=own_place, env={"PATH": os.environ["PATH"], "LC_ALL": "C", MARK: "1"} | built.library_path)
     differences = own_place / "regression.diffs"
     assert finished.returncode == 0, finished.stdout + finished.stderr + (differences.read_text() if differences.exists() else "")
 
@@ -55,7 +56,7 @@ def test_perl(major: int, workshop: Any, own_place: Path, as_account: Any) -> No
     shutil.copytree(built.tree, tree)
     _give(own_place)
     argv = ["make", "-C", str(tree), f"PG_CONFIG={built.original / 'pg_config'}", f"bindir={built.installation.bin}", f"PG_PERL={perl}"]
-    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"} | built.library_path
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", MARK: "1"} | built.library_path
     finished = as_account([*argv, "prove_installcheck"], cwd=tree, env=environment)
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
