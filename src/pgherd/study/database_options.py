@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -293,18 +294,6 @@ class DatabaseOptions(StudyOptions):
         if self.dsn is not None:
             external = self.external_server(self.dsn, self.direct, self.pg_version, database)
             return Container(name=name, runtime="external", cgroup=self.server_cgroup, prometheus=self.prometheus, servers=(external,))
-        server = Server(
-            name="pg",
-            bin=self.pg_bin,
-            version=self.pg_version,
-            settings=self.settings,
-            transparent_huge_pages=self.transparent_huge_pages,
-            checksums=self.data_checksums,
-            volumes=self.roles,
-            tablespaces=self.tablespaces,
-            sched_batch=self.batch_servers,
-            databases=(database,),
-        )
         return Container(
             name=name,
             runtime=self.runtime,
@@ -317,7 +306,22 @@ class DatabaseOptions(StudyOptions):
             vm_memory_min=self.vm_memory_min,
             vm_memory_shares=self.vm_memory_shares.get(name, 1.0),
             vm=self.vm,
-            servers=(server,),
+            servers=(self.own_server("pg", (database,)),),
+        )
+
+    def own_server(self, name: str, databases: tuple[Database, ...], settings: Mapping[str, str] | None = None) -> Server:
+        """Return a server that pgherd starts. Without ``settings`` it has the requested ones."""
+        return Server(
+            name=name,
+            bin=self.pg_bin,
+            version=self.pg_version,
+            settings=dict(self.settings if settings is None else settings),
+            transparent_huge_pages=self.transparent_huge_pages,
+            checksums=self.data_checksums,
+            volumes=self.roles,
+            tablespaces=self.tablespaces,
+            sched_batch=self.batch_servers,
+            databases=databases,
         )
 
     def deploy(self, names: tuple[str, ...] | list[str]) -> Deployment:

@@ -140,15 +140,4 @@ def deploy(options: ConsolidationOptions, layout: str, percent: int, overcommit:
 
 def _server(options: ConsolidationOptions, layout: str, percent: int, name: str, databases: tuple[Database, ...]) -> Server:
     settings = options.settings | (options.balloon if layout == BALLOON else {})
-    return Server(
-        name=name,
-        bin=options.pg_bin,
-        version=options.pg_version,
-        settings=settings | {"shared_buffers": f"{shared_buffers(options, layout, percent) // _MB}MB"},
-        transparent_huge_pages=options.transparent_huge_pages,
-        checksums=options.data_checksums,
-        sched_batch=options.batch_servers,
-        volumes=options.roles,
-        tablespaces=options.tablespaces,
-        databases=databases,
-    )
+    return options.own_server(name, databases, settings | {"shared_buffers": f"{shared_buffers(options, layout, percent) // _MB}MB"})

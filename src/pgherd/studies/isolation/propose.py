@@ -141,15 +141,4 @@ def _server(options: IsolationOptions, name: str, databases: tuple[Database, ...
     settings = dict(options.settings)
     if len(databases) > 1 and "shared_buffers" in settings:
         settings["shared_buffers"] = f"{len(databases) * parse_bytes(settings['shared_buffers']) // 2**20}MB"
-    return Server(
-        name=name,
-        bin=options.pg_bin,
-        version=options.pg_version,
-        settings=settings,
-        transparent_huge_pages=options.transparent_huge_pages,
-        checksums=options.data_checksums,
-        sched_batch=options.batch_servers,
-        volumes=options.roles,
-        tablespaces=options.tablespaces,
-        databases=databases,
-    )
+    return options.own_server(name, databases, settings)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgherd.model.analysis import Proposal
-from pgherd.model.deployment import Container, Deployment, Host, Server
+from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
@@ -190,26 +190,14 @@ def deploy(options: PlaceVerifyOptions) -> Deployment:
             runtime=options.runtime,
             vcpus=options.quota(host),
             cpu_mode="quota",
-            servers=tuple(_server(options, address(number, d).split("/")[2]) for d in range(len(host.databases))),
+            servers=tuple(
+                options.own_server(address(number, d).split("/")[2], (options.database_called("bench"),))
+                for d in range(len(host.databases))
+            ),
         )
         for number, host in enumerate(options.planned)
     )
     return Deployment(
         hosts=(Host(cores=options.host_cores, memory=options.host_memory, labels=options.labels, containers=containers),),
         volumes=options.volumes,
-    )
-
-
-def _server(options: PlaceVerifyOptions, name: str) -> Server:
-    return Server(
-        name=name,
-        bin=options.pg_bin,
-        version=options.pg_version,
-        settings=options.settings,
-        transparent_huge_pages=options.transparent_huge_pages,
-        checksums=options.data_checksums,
-        sched_batch=options.batch_servers,
-        volumes=options.roles,
-        tablespaces=options.tablespaces,
-        databases=(options.database_called("bench"),),
     )
