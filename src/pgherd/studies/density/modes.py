@@ -132,10 +132,10 @@ def seconds_near_full(curve: DensityCurve) -> list[dict[str, Any]]:
 
 
 def mode_sentence(curve: DensityCurve) -> str:
-    """Describe the cost of a transaction beyond the crossing and the two levels, or '' if the CPU was not measured."""
+    """Describe the cost of a transaction beyond the crossing and the two levels. '' if that is the reference, or CPU was not measured."""
     point = curve.points[curve.at_crossing[-1]]
     ratio = cost_ratio(curve, point)
-    if ratio.value is None:
+    if ratio.value is None or curve.at_crossing[-1] == curve.reference_index:
         return ""
     trials = _trial_range(reference_costs(curve), point.values(lambda o: o.cpu_per_tx))
     text = f"At {plural(point.databases)} a transaction costs {ratio.value:.2f} times as much CPU as at {curve.reference_text}"
