@@ -129,6 +129,12 @@ def test_more_is_chosen_from_a_larger_host():
     assert Counter(resources[name][0] for name in chosen) == {"large": 4, "small": 2}
 
 
+@given(st.permutations(["alpha", "beta", "gamma"]))
+def test_both_hosts_are_loaded_before_one_of_them_is_full(order):
+    resources = {"alpha": ("rack1",), "beta": ("rack1",), "gamma": ("rack2",)}
+    assert "gamma" in placement.balanced(order, resources, {"rack1": 2.0, "rack2": 1.0}, 2)
+
+
 def test_cpus_are_assigned_as_at_the_start_of_the_containers():
     given = CpuAssignment(range(5))
     assert [given.place(Container(name=f"c{n}", vcpus=2, cpu_mode="cpuset")) for n in range(6)] == placement.pinned_cpus([2] * 6, 5)

@@ -117,8 +117,9 @@ def counts(many: int, hosts: Sequence[Host], container: Container, rule: str = "
 def balanced(order: Sequence[str], resources: Mapping[str, tuple[str, ...]], capacity: Mapping[str, float], count: int) -> list[str]:
     """Choose ``count`` containers so that the load of everything that they share is even.
 
-    Each choice is the container whose most loaded resource stays lowest, relative to its capacity. Containers with the same resources are
-    chosen in their order, and the order also decides between equal resources.
+    Each choice is the container whose most loaded resource stays lowest, relative to its capacity. Between equal ones, the container whose
+    resources have less load now is chosen: of two servers on one host and one on another, two choices load both hosts. Containers with the
+    same resources are chosen in their order, and the order also decides between resources that are equal in both.
 
     Args:
         order: all containers.
@@ -131,10 +132,14 @@ def balanced(order: Sequence[str], resources: Mapping[str, tuple[str, ...]], cap
         waiting.setdefault(resources[name], deque()).append((position, name))
     load = dict.fromkeys(capacity, 0)
     chosen = []
+
+    def shares(group: tuple[str, ...], more: int) -> list[float]:
+        return sorted(((load[name] + more) / capacity[name] for name in group), reverse=True)
+
     for _ in range(count):
         best = min(
             (group for group, queue in waiting.items() if queue),
-            key=lambda group: (sorted(((load[name] + 1) / capacity[name] for name in group), reverse=True), waiting[group][0][0]),
+            key=lambda group: (shares(group, 1), shares(group, 0), waiting[group][0][0]),
         )
         chosen.append(waiting[best].popleft()[1])
         for name in best:
