@@ -236,6 +236,18 @@ def test_trials_that_are_not_steady_are_named(options: Build, simulate: Any) -> 
     assert len(texts) == 1 and texts[0].startswith("Throughput is not steady within most trials of 10 databases: ")
 
 
+def test_trials_too_short_to_show_whether_they_are_steady_are_named(options: Build, simulate: Any) -> None:
+    given = options()
+    results = simulate(given).all(planned(given))
+    for result in results:
+        (phase,) = result.phases
+        phase.targets[:] = [
+            target.model_copy(update={"per_second": [2 * target.throughput, target.throughput]}) for target in phase.targets
+        ]
+    texts = [text for text in STUDY.analyse(given, results).warnings if "steady" in text]
+    assert len(texts) == 1 and "the longest one counts 2 s, and the rule needs 5 s" in texts[0]
+
+
 def test_answers_are_short(options: Build, simulate: Any) -> None:
     hosts = [simulate(options()), simulate(options(), metrics=False), simulate(options(), taint=lambda t: "steal")]
     for host in [*hosts, simulate(options(rate=3000))]:

@@ -12,7 +12,7 @@ from typing import Any
 from pgherd.analysis.bootstrap import repeats_for
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.model_selection import ModelSelection, fit_models
-from pgherd.analysis.stability import RANGE, SLOPE, rounds_of, steady_window
+from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE, rounds_of, steady_window
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.density import objective, soak
@@ -168,7 +168,13 @@ def _full_clients(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[st
 
 
 def _unsteady_warnings(curve: DensityCurve) -> list[str]:
-    """Say at which points throughput was not steady within trials, by the rule of ``pgherd.analysis.stability``."""
+    """Name the points where throughput was not steady within trials, by the rule of ``pgherd.analysis.stability``, or why it is unknown."""
+    seconds = max(len(observation.per_second) for point in curve.points for observation in point.used)
+    if 0 < seconds < ROUNDS:
+        return [
+            f"Whether throughput is steady within a trial is unknown: the longest one counts {seconds} s, and the rule needs {ROUNDS} s. "
+            "A load can start on another level than the one on which it stays; use a longer --duration and --warmup"
+        ]
     unsteady = []
     for point in curve.points:
         windows = [steady_window(rounds_of(observation.per_second)) for observation in point.used]
