@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -87,7 +88,7 @@ def start(one: Instance, port: int, join: tuple[str, ...] = ()) -> None:
     """Start a server with pgbench's tables, whose processes ``join`` a cgroup."""
     initdb(NODE, one.installation, one.data_dir, account=one.account)
     (Path(one.data_dir) / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
-    one.write_settings({"fsync": "off", "shared_buffers": "64MB", "autovacuum": "off"})
+    one.write_settings({"fsync": "off", "shared_buffers": "64MB", "autovacuum": "off", "shared_preload_libraries": "pg_stat_statements"})
     with open(Path(one.data_dir) / "postgresql.auto.conf", "a") as ours:  # over TCP too, unlike private servers
         ours.write("listen_addresses = '127.0.0.1'\n")
     one.start(join=join)
@@ -166,6 +167,54 @@ def test_a_run_judges_the_cgroup_of_the_server_and_changes_nothing_in_it(pgherd,
     assert len(samples) > 3 * (phase["end"] - phase["start"]), "several a second, as far as a server with a quarter of a core answers"
     assert phase["metrics"][f"server:{server}"]["replication.standbys"] == 0
     assert "Hidden from role free: waits and queries of other users" in said and 'GRANT pg_monitor TO "free";' in said
+    assert said.count("the database has no extension pg_stat_statements") == 1 and not phase["statements"]
+    (activity,) = pgherd.record()["analysis"]["tables"]["server_activity"]
+    assert activity["servers"] == 1 and activity["standbys"]["value"] == 0 and activity["checkpoints"]["value"] >= 0
+    assert "replay_lag" not in activity, "it has no replica"
+
+
+def app(observed: Observed, statement: str) -> None:
+    with psycopg.connect(observed.instance.conninfo("app"), autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def test_statements_of_the_window_are_counted_and_named(pgherd, observed: Observed) -> None:
+    granted = 'GRANT USAGE ON SCHEMA "their\'s" TO free'
+    for statement in ('CREATE SCHEMA "their\'s"', granted, 'CREATE EXTENSION pg_stat_statements SCHEMA "their\'s"', "SELECT 'before'"):
+        app(observed, statement)
+    script = pgherd.root / "mixed.sql"
+    script.write_text(
+        "\\set aid random(1, 100000)\nUPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = :aid;\n"
+        "SELECT abalance FROM pgbench_accounts WHERE aid = :aid AND abalance <> 20070501;\n"
+    )
+    try:
+        ended = short(pgherd, observed.dsn(), "--script", str(script), "--allow-writes")
+        assert ended.code in (0, 1), ended
+        (trial,) = pgherd.trials()
+        (phase,) = trial["phases"]
+        (view,) = phase["statements"].values()
+        tables = pgherd.record()["analysis"]["tables"]
+        assert pgherd("report", str(pgherd.run)).code == 0
+        app(observed, 'REVOKE EXECUTE ON FUNCTION "their\'s".pg_stat_statements(boolean) FROM PUBLIC')
+        refused = pgherd.density("--databases", "1", "--dsn", observed.dsn(), "--dry-run", "--no-report")
+    finally:
+        app(observed, "DROP EXTENSION pg_stat_statements")
+        app(observed, 'DROP SCHEMA "their\'s"')
+    by_text = {use["text"]: use for use in view["top"]}
+    update = next(use for text, use in by_text.items() if re.match(r"UPDATE pgbench_accounts SET abalance = abalance \+ \$\d", text))
+    select = next(use for text, use in by_text.items() if text.startswith("SELECT abalance"))
+    done = phase["targets"][0]["transactions"]
+    for use in (update, select):
+        assert use["calls"] == pytest.approx(done, rel=0.1, abs=20) and use["rows"] == use["calls"]
+        assert use["time_ms"] > 0 and use["shared_hits"] + use["shared_reads"] >= 3 * use["calls"]
+    assert update["wal_bytes"] > 50 * update["calls"] and select["wal_bytes"] < update["wal_bytes"]
+    assert "20070501" not in (pgherd.run / "trials" / trial["id"] / "trial.json").read_text()
+    assert not any("before" in text for text in by_text), "it ended before the window"
+    assert view["time_ms"] >= sum(use["time_ms"] for use in view["top"]) and phase["end"] - phase["start"] <= view["seconds"] + 0.2
+    rows = {row["statement"]: row for row in tables["statements"]}
+    assert rows[update["text"]]["mean_time"]["value"] == pytest.approx(update["time_ms"] / update["calls"])
+    assert 0 < rows[update["text"]]["time_share"]["value"] <= 1 and "UPDATE pgbench_accounts" in (pgherd.run / "report.html").read_text()
+    assert refused.code == 0 and "Time by statement is not observed" in str(refused) and "EXECUTE ON FUNCTION" in str(refused), refused
 
 
 def test_a_cgroup_can_be_named_and_a_wrong_one_is_refused_first(pgherd, observed: Observed) -> None:

@@ -96,6 +96,42 @@ class MemoryBalance(Model):
     unallocated: float
 
 
+class StatementCounters(Model):
+    """Counters of pg_stat_statements of one statement, or their increase. ``time_ms`` is its time on the server, without planning."""
+
+    calls: int = 0
+    time_ms: float = 0.0
+    rows: int = 0
+    shared_hits: int = 0
+    shared_reads: int = 0
+    wal_bytes: int = 0
+
+    def since(self, before: StatementCounters | None) -> StatementCounters:
+        """Return the increase since ``before``. Counters that were reset count from zero."""
+        if before is None or before.calls > self.calls:
+            return self
+        return StatementCounters(**{name: getattr(self, name) - getattr(before, name) for name in StatementCounters.model_fields})
+
+
+class StatementUse(StatementCounters):
+    """Use of a server by one statement. Without ``queryid`` it is the sum of statements of other users, which are hidden."""
+
+    queryid: str
+    text: str
+
+
+class ServerStatements(Model):
+    """Statements of an external server's database between the borders of a phase.
+
+    ``seconds`` is the time between the snapshots, and ``time_ms`` that of all statements. ``top`` are those with the most time.
+    """
+
+    seconds: float
+    calls: int
+    time_ms: float
+    top: list[StatementUse]
+
+
 class PhaseResult(Model):
     """Result of one phase. Its common window (wall-clock seconds since the epoch) is the time in which all its drivers ran.
 
@@ -116,6 +152,9 @@ class PhaseResult(Model):
     memory: MemoryBalance | None = Field(None, description="memory balance of the host by second (None without a memory budget)")
     waits: dict[str, dict[str, list[float]]] = Field(
         default_factory=dict, description="sessions of external servers by class of wait event: server → class → mean by second"
+    )
+    statements: dict[str, ServerStatements] = Field(
+        default_factory=dict, description="statements by time on external servers (pg_stat_statements), by server"
     )
     prometheus: list[PrometheusView] = Field(default_factory=list, description="samples of external servers from Prometheus")
     io: DeviceIo | None = Field(None, description="I/O of the devices below the servers (None if not observed)")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pgherd.postgres import statement_statistics
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -26,6 +28,7 @@ class ServerFacts:
         prefixes: first parts of the names of settings that extensions define.
         aurora: the server has a function of Aurora.
         hidden: what the role does not see.
+        no_statements: why pg_stat_statements cannot be read, with the remedy. '' if it can.
     """
 
     role: str = ""
@@ -33,16 +36,18 @@ class ServerFacts:
     roles: frozenset[str] = frozenset()
     aurora: bool = False
     hidden: tuple[str, ...] = ()
+    no_statements: str = ""
 
 
 def read_facts(connection: psycopg.Connection[Any]) -> ServerFacts:
-    """Read the facts. Raises psycopg.Error."""
+    """Read the facts on a connection in autocommit. Raises psycopg.Error."""
     row = connection.execute(_FACTS.encode()).fetchone()
     assert row is not None
     role, stats, settings, prefixes, roles, aurora = row
     hidden = [] if stats else ["waits and queries of other users", "replication lag"]
     hidden += [] if settings else ["some settings"]
-    return ServerFacts(role, frozenset(prefixes), frozenset(roles), bool(aurora), tuple(hidden))
+    no_statements = statement_statistics.why_unreadable(connection)
+    return ServerFacts(role, frozenset(prefixes), frozenset(roles), bool(aurora), tuple(hidden), no_statements)
 
 
 def quoted(role: str) -> str:

@@ -147,4 +147,6 @@ def describe_facts(servers: Looked) -> list[str]:
         if facts.hidden:
             hidden = f"Hidden from role {facts.role}: {', '.join(facts.hidden)}."
             sentences.append((server, f"{hidden} As a superuser: GRANT pg_monitor TO {quoted(facts.role)};"))
+        if facts.no_statements:
+            sentences.append((server, f"Time by statement is not observed: {facts.no_statements}"))
     return _grouped(sentences)

@@ -47,7 +47,7 @@ _LABELS = {
     "p99_9": "p99.9",
 }
 """Labels of columns that several studies have. A study's own are in its ``labels``."""
-_PERCENT_COLUMNS = frozenset({"relative_error", "relative_to_mean", "relative_to_median", "cpu_share"})
+_PERCENT_COLUMNS = frozenset({"relative_error", "relative_to_mean", "relative_to_median", "cpu_share", "time_share"})
 _BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
 """Separator of the parts of a name: any dot that does not belong to a number."""
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}

@@ -1,4 +1,4 @@
-"""Analysis of a run: the study's conclusions, extended by device I/O and guest memory. Pure."""
+"""Analysis of a run: the study's conclusions, extended by device I/O, guest memory and external servers. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import SCHEMA, RunRecord
 from pgherd.model.study import RunnableStudy
 from pgherd.study.device_io import with_device_io
+from pgherd.study.external_servers import with_external_servers
 from pgherd.study.grade import rerun_hints
 from pgherd.study.guests import FUNCTIONAL_TABLE, with_emulation, with_guest_memory
 from pgherd.study.repeats import join_continuations
@@ -28,8 +29,8 @@ def conclude(
 ) -> Analysis:
     """Return the study's analysis with the tables and hints that all studies share.
 
-    Adds device I/O and guest memory if they were measured, and hints on rerunning trials that background load tainted. If guests'
-    processors were emulated, the analysis only states which trials finished.
+    Adds device I/O, guest memory and external servers' views if they were measured, and hints on rerunning trials that background
+    load tainted. If guests' processors were emulated, the analysis only states which trials finished.
 
     Args:
         study: the study of the run.
@@ -46,7 +47,7 @@ def conclude(
         analysis = with_device_io(analysis.model_copy(update={"next_steps": [*hints, *analysis.next_steps]}), combined)
     if resumed and analysis.grade == "A":
         analysis = analysis.model_copy(update={"grade": "B"})
-    return with_guest_memory(analysis, combined)
+    return with_external_servers(with_guest_memory(analysis, combined), combined)
 
 
 def refreshed(record: RunRecord, results: Sequence[TrialResult]) -> RunRecord:

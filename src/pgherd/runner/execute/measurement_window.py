@@ -15,7 +15,7 @@ from pgherd.metrics.server_statistics import wait_series
 from pgherd.metrics.spool import Spool, SpoolReading
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
-from pgherd.model.result import MemoryBalance, PhaseResult, Slice, TargetResult
+from pgherd.model.result import MemoryBalance, PhaseResult, ServerStatements, Slice, TargetResult
 from pgherd.runner.execute.device_io import DeviceIoRecorder
 from pgherd.runner.execute.driver_launch import RunningDriver
 from pgherd.store.samples import Sample, write_samples
@@ -54,7 +54,7 @@ class DrivenPhases:
     """Phases of a trial that has run. Nothing is counted yet, because a trial on several hosts has one window for all.
 
     ``directory`` is the trial's in the run. ``counted`` was read in addition to the samples. ``jump`` is the step of
-    the wall clock against the monotonic clock, seconds.
+    the wall clock against the monotonic clock, seconds. ``statements`` are those of external servers, by phase.
     """
 
     directory: Path
@@ -62,6 +62,7 @@ class DrivenPhases:
     watching: DeviceIoRecorder
     counted: list[SpoolReading]
     jump: float
+    statements: Mapping[int, dict[str, ServerStatements]] = field(default_factory=dict)
 
     def spans(self) -> list[CommonWindow]:
         """Return the common window of each phase.
@@ -85,7 +86,8 @@ class DrivenPhases:
         results = []
         for number, played in enumerate(self.played):
             window = None if windows is None else windows[number]
-            results.append(_result(played, window, readings, self.directory, number))
+            result = _result(played, window, readings, self.directory, number)
+            results.append(result.model_copy(update={"statements": self.statements.get(number, {})}))
         return self.watching.onto(results, readings)
 
 

@@ -35,6 +35,7 @@ from pgherd.runner.execute.driver_launch import (
     wait_until_ended,
 )
 from pgherd.runner.execute.measurement_window import DrivenPhases, MeasuredPhase
+from pgherd.runner.execute.statements import StatementRecorder
 from pgherd.runner.progress import RunObserver
 from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.runtimes.vm import guest_spool
@@ -110,6 +111,7 @@ def drive(
         """Read the counters at a border of the window."""
         sampling.add(())
         guests.mark()
+        statements.mark(len(played) - 1)
 
     try:
         counting = perf_counters.begin(node, trial, view.servers, directory)
@@ -118,6 +120,7 @@ def drive(
         cleanup.callback(watching.abandon)
         cleanup.callback(guests.abandon)
         guests.begin(resolver.guests())
+        statements = StatementRecorder(node, view.servers)
         sampling.add(process_sources(_backends(view, sampling)))
         previous: list[RunningDriver] = []
         patience = _patience(trial)
@@ -181,11 +184,12 @@ def drive(
             guests.abandon()
             raise
         guests.stop()
+        used = statements.stop()
     except BaseException:
         watching.abandon()
         raise
     jump = (node.now() - wall) - (time.monotonic() - monotonic)
-    return DrivenPhases(directory, played, watching, counted_events, jump)
+    return DrivenPhases(directory, played, watching, counted_events, jump, used)
 
 
 def _require_known_borders(trial: Trial) -> None:
