@@ -286,7 +286,7 @@ POOLERS = [(mode, ignored) for mode in ("session", "transaction") for ignored in
 @pytest.fixture
 def pooled(theirs, request):
     """PgBouncer in front of the server, in a mode, which ignores startup parameters; the port is that of its socket and of TCP."""
-    mode, ignored, tls = (*getattr(request, "param", ("transaction", "options")), "allow")[:3]
+    mode, ignored, tls, size = (*getattr(request, "param", ("transaction", "options")), "allow", 20)[:4]
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("pgbouncer is missing")
@@ -306,6 +306,7 @@ def pooled(theirs, request):
         "auth_type": "scram-sha-256",
         "auth_file": root / "users",
         "pool_mode": mode,
+        "default_pool_size": size,
         "client_tls_sslmode": tls,
         "client_tls_ca_file": root / "server.crt",
         "client_tls_key_file": root / "server.key",
@@ -482,6 +483,41 @@ def test_a_direct_dsn_samples_the_server_behind_a_pooler(pgherd, theirs, pooled,
     assert ended.code in (0, 1), ended
     (phase,) = pgherd.trials()[0]["phases"]
     assert any(name.startswith("db.") for metrics in phase["metrics"].values() for name in metrics), "its statistics were sampled"
+
+
+def compare_pooled(pgherd, theirs, pooled, clients: str):
+    short = ("--repeats", "1", "--duration", "1s", "--warmup", "0s", "--time-budget", "3s", "--protocol", "simple", "--no-report", "--json")
+    variants = ("--variant", "direct:", "--variant", f"pooled:dsn={pooled.dsn}")
+    return pgherd("scaling", "--dsn", theirs.dsn(), *variants, "--clients", clients, *short)
+
+
+@pytest.mark.parametrize("pooled", [("transaction", "", "allow", 3)], indirect=True)
+def test_what_a_pooler_costs_is_shown_with_many_clients_on_few_connections(pgherd, theirs, pooled, reader, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    theirs.sql("SELECT pg_stat_reset()")
+    ended = compare_pooled(pgherd, theirs, pooled, "2,12")
+    assert ended.code in (0, 1), ended
+    trials = pgherd.trials()
+    assert {(trial["trial"]["point"]["variant"], trial["trial"]["point"]["clients"]) for trial in trials} == {
+        (variant, clients) for variant in ("direct", "pooled") for clients in (2, 12)
+    }
+    assert not [trial["error"] for trial in trials if trial["error"]]
+    for trial in trials:
+        if trial["trial"]["point"] == {"variant": "pooled", "clients": 12}:
+            (metrics,) = [found for entity, found in trial["phases"][0]["metrics"].items() if entity.startswith("server:")]
+            assert sum(metrics[f"waits.{name}"] for name in ("cpu", "lock", "lwlock", "io", "ipc", "client")) <= 3, "its pool's size"
+    rows = json.loads(ended.out)["tables"]["scaling"]
+    assert {row["variant"] for row in rows} == {"direct", "pooled"} and all(row["throughput"]["value"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("pooled", [("session", "", "allow", 5)], indirect=True)
+def test_clients_that_would_wait_for_the_end_of_others_are_refused(pgherd, theirs, pooled, reader, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    ended = compare_pooled(pgherd, theirs, pooled, "2,4")
+    assert ended.code == 2 and "variant 'pooled'" in ended.message, ended
+    assert "4 clients and pgherd need 6 sessions, but behind PgBouncer 5 answer" in ended.message, ended
+    ended = compare_pooled(pgherd, theirs, pooled, "2,3")
+    assert ended.code in (0, 1) and not [trial["error"] for trial in pgherd.trials() if trial["error"]], ended
 
 
 def attached(dsn: str, theirs: Theirs, **words) -> ExternalServer:

@@ -125,8 +125,16 @@ def test_a_trial_takes_no_more_connections_than_there_are():
         fleet.require_connections("server a", used(), 8, 9)
     with pytest.raises(UsageError, match="9 clients and pgherd need 11 connections, but the server has 10 free"):
         fleet.require_connections("server a", used(), 9, None)
-    fleet.require_connections("server a", replace(used(), pooler=Pooler("P")), 100, None)
     assert fleet.most_clients([used()], None) == 8 and fleet.most_clients([used()], 5) == 3 and fleet.most_clients([], None) is None
+
+
+def test_sessions_behind_a_pooler_are_tried(monkeypatch):
+    monkeypatch.setattr(fleet, "answering_sessions", lambda dsn, number: (min(number, 10), ""))
+    behind = replace(used(), pooler=Pooler("P"))
+    fleet.require_connections("server a", behind, 8, None)
+    fleet.require_connections("server a", replace(behind, direct=True), 10, None)
+    with pytest.raises(UsageError, match="9 clients and pgherd need 11 sessions, but behind P 10 answer .*the others wait"):
+        fleet.require_connections("server a", behind, 9, None)
 
 
 def test_hosts_and_differences_are_described(listed):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import select
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -165,6 +166,7 @@ _STATE = """SELECT current_setting('transaction_read_only'), source, pg_backend_
 FROM pg_settings WHERE name = 'default_transaction_read_only'"""
 _SESSIONS = 2
 """Sessions that are tried behind a pooler at the same time."""
+_ANSWER_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,38 @@ def reason_not_read_only(states: Sequence[tuple[Any, ...]], *, pooled: bool) -> 
 def read_only_reason(connection: psycopg.Connection[Any]) -> str:
     """Return the reason why a session without a pooler may write, '' if it cannot."""
     return reason_not_read_only([_session_state(connection)], pooled=False)
+
+
+def answering_sessions(connect: Callable[[], psycopg.Connection[Any]], number: int) -> tuple[int, str]:
+    """Return how many of ``number`` sessions answer a query while all are open, and the error of one that does not ('' if it waits).
+
+    In session mode a client keeps its server session, so that the clients beyond the pool's size wait until others end.
+    """
+    import psycopg
+
+    error, waiting = "", {}
+    with ExitStack() as stack:
+        try:
+            for _ in range(number):
+                session = connect()
+                stack.callback(session.close)
+                session.pgconn.send_query(b"SELECT 1")
+                waiting[session.fileno()] = session
+        except psycopg.Error as failure:
+            error = " ".join(str(failure).split())
+        answered = 0
+        poll = select.poll()
+        for descriptor in waiting:
+            poll.register(descriptor, select.POLLIN)
+        while waiting and (ready := poll.poll(1000 * _ANSWER_TIMEOUT_S)):
+            for descriptor, _ in ready:
+                poll.unregister(descriptor)
+                result = waiting.pop(descriptor).pgconn.get_result()
+                if result is not None and result.status == psycopg.pq.ExecStatus.TUPLES_OK:
+                    answered += 1
+                elif result is not None:
+                    error = " ".join(result.get_error_message().split())
+        return answered, error
 
 
 def _session_state(connection: psycopg.Connection[Any]) -> tuple[Any, ...]:

@@ -88,6 +88,7 @@ class ExternalDatabaseInfo:
     or if this was not tested. ``pooler`` is between pgherd and the server, None without one. ``pid`` is a process of the server on
     this host, 0 if there is no proof of one. ``host`` is its host as connected to: a name, an address, or a socket's directory.
     ``facts`` is what the server shows the user about itself. ``activity`` is its use by others.
+    With ``direct`` pgherd's connections do not lead through the pooler.
     """
 
     dsn: str
@@ -103,6 +104,7 @@ class ExternalDatabaseInfo:
     host: str = ""
     facts: ServerFacts = field(default_factory=ServerFacts)
     activity: ServerActivity = ServerActivity()
+    direct: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,12 @@ def connect_read_only(dsn: str, *, option: str = "--dsn") -> psycopg.Connection[
             f"{option} {dsn} is PostgreSQL {version}, which is not supported; pgherd works with {SUPPORTED[0]} to {SUPPORTED[-1]}"
         )
     return connection
+
+
+def answering_sessions(dsn: str, number: int) -> tuple[int, str]:
+    """Return how many of ``number`` simultaneous sessions behind a pooler answer, and the error of one that does not."""
+    answered, error = external_connections.answering_sessions(partial(_open, dsn, options=""), number)
+    return answered, redact_dsn(error)
 
 
 def require_reachable(found: ExternalDatabaseInfo, *, builtin: bool, writes: bool, scale: int | None, option: str = "--dsn") -> None:

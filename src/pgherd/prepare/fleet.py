@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from pgherd.model.errors import UsageError
 from pgherd.model.fleet import HOST_LABEL, FleetServer, ListedServer
 from pgherd.model.prometheus import PrometheusSource
-from pgherd.postgres.external_server import ExternalDatabaseInfo, normalize_dsn
+from pgherd.postgres.external_server import ExternalDatabaseInfo, answering_sessions, normalize_dsn
 from pgherd.prepare.requests import first_fault, read_yaml
 
 PGHERD_CONNECTIONS = 2
@@ -145,7 +145,7 @@ def describe_differences(servers: Sequence[FleetServer]) -> list[str]:
 def require_connections(label: str, info: ExternalDatabaseInfo, clients: int, limit: int | None) -> None:
     """Require that the connections of a trial are within ``--connection-limit`` and the free ones of the server.
 
-    A pooler has its own limit, which is unknown.
+    The limits of a pooler are unknown, so as many sessions are tried.
 
     Raises:
         UsageError: they are not.
@@ -161,6 +161,15 @@ def require_connections(label: str, info: ExternalDatabaseInfo, clients: int, li
             f"{label}: {_count(clients, 'client')} and pgherd need {needed} connections, but the server has {info.activity.free} free; "
             "lower --clients, or raise max_connections there"
         )
+    if info.pooler is not None:
+        sessions, pgherds = (clients, "") if info.direct else (needed, " and pgherd")
+        answered, error = answering_sessions(info.dsn, sessions)
+        if answered < sessions:
+            raise UsageError(
+                f"{label}: {_count(clients, 'client')}{pgherds} need {sessions} sessions, but behind {info.pooler.name} {answered} answer "
+                f"at the same time ({error or 'the others wait for a server connection'}); lower --clients, or raise default_pool_size "
+                "(in session mode) or max_client_conn there"
+            )
 
 
 def most_clients(servers: Iterable[ExternalDatabaseInfo], limit: int | None) -> int | None:

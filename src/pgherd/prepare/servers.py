@@ -191,7 +191,8 @@ def choose_servers(requested: RequestedServers, load: RequestedLoad, workspace: 
     existing: dict[str, ExternalDatabaseInfo] = {}
     for server in requested.existing:
         label = f"server {server.name}" if server.name else "--dsn"
-        existing[label] = find_external(workspace.node, server.dsn, requested.not_external, load, read_only=not writes, label=label)
+        info = find_external(workspace.node, server.dsn, requested.not_external, load, read_only=not writes, label=label)
+        existing[label] = replace(info, direct=server.direct is not None)
     external, only = next(iter(existing.values()), None), requested.existing[0] if len(existing) == 1 else None
     sources: tuple[PrometheusSource | None, ...] = ()
     several: tuple[FleetServer, ...] = ()
