@@ -28,7 +28,9 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dsn", "host=x"], "No such option"),
+        (["--dsn", "host=x"], "'--dsn': io-profile sets memory and checkpoints and reads the devices below the server, which it cannot do"),
+        (["--servers", "fleet.yaml", "--server", "alpha"], "'--servers': io-profile sets memory and checkpoints"),
+        (["--no-such", "x"], "No such option"),
         (["--memory-ratio", "0.5"], "greater than 1"),
         (["--equivalence-margin", "much"], "a share is written as 2% or 0.02"),
     ],

@@ -65,6 +65,17 @@ class StudyCommand(click.Command):
             as_json=as_json,
         )
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line. An option of other studies that this one rejects gives the reason."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            left_out = getattr(self.study.request_model, "LEFT_OUT", {})
+            reason = left_out.get(error.option_name.removeprefix("--").replace("-", "_"))
+            if reason is None:
+                raise
+            raise click.UsageError(f"No such option '{error.option_name}': {reason}.", ctx) from None
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the study's line and its examples."""
         formatter.write_paragraph()

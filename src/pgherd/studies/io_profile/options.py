@@ -57,7 +57,11 @@ class IoProfileRequest(BlocksRequest):
     """
 
     LEFT_OUT: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(EXISTING_SERVERS, "the devices below an external server are not visible from here; leave it out"),
+        **dict.fromkeys(
+            EXISTING_SERVERS,
+            "io-profile sets memory and checkpoints and reads the devices below the server, which it cannot do on an external server; use "
+            "density, whose table server_activity has its checkpoints, WAL and I/O, and leave it out here",
+        ),
         "min_repeats": "io-profile adds no repeats; give repeats",
     }
 
