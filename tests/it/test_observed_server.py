@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
 import socket
@@ -22,6 +24,7 @@ from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.model.fleet import ListedServer
 from pgherd.node.local import LocalNode
+from pgherd.node.process import MARK
 from pgherd.node.protocol import Command
 from pgherd.postgres import external_connections, external_server, installations
 from pgherd.postgres.instance import Instance, initdb
@@ -330,8 +333,127 @@ def test_prometheus_shows_the_host_of_the_server(pgherd, observed: Observed, pro
     assert any(f"from Prometheus at {prometheus}" in sentence for sentence in pgherd.record()["defaults_chosen"])
 
 
+def test_prometheus_shows_the_hosts_of_listed_servers(pgherd, observed: Observed, prometheus: str) -> None:
+    first = observed.instance
+    root, port = Path(first.data_dir).parent, free_port()
+    other = Instance(NODE, first.installation, str(root / "data3"), str(root / "s3"), account=first.account, name="third", port=port)
+    entries = [
+        {"name": "labelled", "dsn": observed.dsn(), "labels": {"host": "127.0.0.1"}},
+        {"name": "addressed", "dsn": f"host=127.0.0.1 port={port} user=free dbname=app"},
+    ]
+    file = pgherd.root / "fleet.yaml"
+    file.write_text(json.dumps({"servers": entries}))  # JSON is YAML
+    words = ("--clients", "2", "--databases", "2", "--repeats", "1", "--warmup", "0s", "--time-budget", "1s")
+    try:
+        start(other, port)
+        ended = pgherd("density", "--servers", str(file), "--prometheus", prometheus, *words, "--duration", "6s", "--json")
+        entries[1]["labels"] = {"host": "elsewhere"}
+        file.write_text(json.dumps({"servers": entries}))
+        refused = pgherd("density", "--servers", str(file), "--prometheus", prometheus, *words, "--dry-run")
+    finally:
+        other.disconnect(["postgres", "app"])
+        other.stop("immediate", 10)
+    assert ended.code in (0, 1), ended
+    run = max(pgherd.runs.iterdir())
+    trial = json.loads(next(run.glob("trials/*/trial.json")).read_text())
+    (phase,) = trial["phases"]
+    assert {view["container"] for view in phase["prometheus"]} == {"labelled", "addressed"}
+    cores = phase["metrics"]["host"]["cpu.online"]
+    assert {phase["metrics"][f"server-host:{name}"]["cpu.online"] for name in ("labelled", "addressed")} == {cores}
+    checks = {check["name"]: check for check in trial["checks"]}
+    assert checks["cpu-bound"]["result"] in ("pass", "fail"), checks["cpu-bound"]
+    report = (run / "report.html").read_text()
+    assert "host of labelled" in report and "host of addressed" in report
+    assert refused.code == 2 and "of server addressed" in refused.message, refused
+
+
 def test_a_host_that_prometheus_does_not_know_is_refused_first(pgherd, observed: Observed, prometheus: str) -> None:
     ended = pgherd.density(
         *("--databases", "1", "--dsn", observed.dsn("127.0.0.1"), "--prometheus", prometheus, "--prometheus-match", "host=node")
     )
     assert ended.code == 2 and "has no recent series of node_exporter" in ended.message, ended
+
+
+# ---- Podman
+
+
+class Podman:
+    """Podman with a runtime that works here, and storage in a directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.rootfs = root, root / "rootfs"
+        if shutil.which("podman") is None:
+            pytest.skip("podman is missing")
+        for name in ("usr", "etc", "proc", "sys", "dev", "tmp", "run"):
+            (self.rootfs / name).mkdir(parents=True)
+        for name in ("bin", "sbin", "lib", "lib64"):
+            (self.rootfs / name).symlink_to(f"usr/{name}")
+        refused = []
+        for self.runtime in ("crun", "runc"):
+            tried = self.call("run", "--rm", *self.options(), "/usr/bin/true")
+            if tried.returncode == 0:
+                return
+            refused.append(f"{self.runtime}: {' '.join(tried.stderr.split())[-200:]}")
+        pytest.skip(f"podman cannot run a container here: {'; '.join(refused)}")
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        places = ("--root", str(self.root / "storage"), "--runroot", str(self.root / "run"))
+        options = (*places, "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--runtime", self.runtime)
+        return subprocess.run(["podman", *options, *words], capture_output=True, text=True, timeout=120)
+
+    def options(self, *mounts: str) -> list[str]:
+        """Options of a container with this host's programs. Its limits are not above those of a restricted host."""
+        volumes = [word for path in ("/usr:/usr:ro", "/etc:/etc:ro", *mounts) for word in ("-v", path)]
+        limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+        return ["--network", "host", *limits, *volumes, "--rootfs", str(self.rootfs)]
+
+
+@pytest.fixture
+def podman() -> Iterator[Podman]:
+    if os.geteuid() != 0:
+        pytest.skip("a container with limits needs root")
+    root = Path(tempfile.mkdtemp(prefix="podman-", dir="/tmp"))
+    root.chmod(0o755)
+    try:
+        yield Podman(root)
+    finally:
+        shutil.rmtree(root)
+        for parent in Path("/sys/fs/cgroup").glob("**/libpod_parent"):
+            for group in (parent / "conmon", parent):
+                with contextlib.suppress(OSError):  # not there, or another container of the host is in it
+                    group.rmdir()
+
+
+def test_a_server_in_a_container_of_podman_is_found_by_its_id(pgherd, observed: Observed, podman: Podman) -> None:
+    first, port = observed.instance, free_port()
+    root = podman.root / "server"
+    root.mkdir()
+    one = Instance(NODE, first.installation, str(root / "data"), str(root / "s"), account=first.account, name="contained", port=port)
+    start(one, port)
+    one.disconnect(["postgres", "app"])
+    one.stop("fast", 30)
+    (root / "data/postmaster.pid").unlink(missing_ok=True)
+    owner = (root / "data").stat()
+    NODE.make_dir(f"{root}/socket", mode=0o711, user=first.account)
+    software = Path(first.installation.bin).parent
+    mounts = [f"{root}:{root}"] + ([] if software.is_relative_to("/usr") else [f"{software}:{software}:ro"])
+    # As a process of these tests, it does not keep pgherd from using the account.
+    options = ["-d", "--memory", str(MEMORY), "--user", f"{owner.st_uid}:{owner.st_gid}", "--env", f"{MARK}=1", *podman.options(*mounts)]
+    server = [first.installation.tool("postgres"), "-D", f"{root}/data", "-p", str(port), "-k", f"{root}/socket"]
+    ran = podman.call("run", *options, *server)
+    assert ran.returncode == 0, ran.stderr
+    container = ran.stdout.strip()
+    try:
+        deadline = time.monotonic() + 60
+        while not (root / f"socket/.s.PGSQL.{port}").exists():
+            assert time.monotonic() < deadline, podman.call("logs", container)
+            time.sleep(0.1)
+        ended = short(pgherd, f"host={root}/socket port={port} user=free dbname=app", "--server-cgroup", f"container:{container[:12]}")
+        found = " ".join(pgherd.record()["defaults_chosen"])
+        (trial,) = pgherd.trials()
+    finally:
+        podman.call("rm", "-f", "-t", "5", container)
+    assert ended.code in (0, 1), ended
+    assert f"libpod-{container}" in found and f"(--server-cgroup container:{container[:12]})" in found
+    (seen,) = [values for entity, values in trial["phases"][0]["metrics"].items() if entity.startswith("container:")]
+    assert seen["memory.limit"] == MEMORY and 0 < seen["memory.usage"] < MEMORY and seen["cpu.usage"] > 0
