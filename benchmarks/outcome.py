@@ -35,6 +35,7 @@ ORDER = (
     "repeatability",
     "sampling",
     "metrics_cost",
+    "fleet_cost",
     "provision",
     "orders",
     "startup",

@@ -63,6 +63,13 @@ def test_metrics_cost(quick):
     assert all(row["CPU ms"] > 0 and row["ms"] > 0 and row["samples"] > 50 for row in document["raw"])
 
 
+def test_fleet_cost(quick):
+    rows = {row["part"]: row for row in quick("fleet_cost")["raw"]}
+    assert set(rows) == {"sampling", "capture", "prometheus", "end"}
+    assert rows["sampling"]["backends %"] > 0 and rows["capture"]["backend CPU s"] > 0
+    assert rows["prometheus"]["samples"] > 50 and rows["end"]["s"] > 0
+
+
 def test_slo_truth(quick):
     document = quick("slo_truth")
     assert {row["series"] for row in document["raw"]} == {"databases", "rate", "every"}
