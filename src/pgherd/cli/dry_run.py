@@ -82,7 +82,8 @@ def _time(trials: Sequence[Trial]) -> str:
 def _study_lines(prepared: PreparedStudy, trials: Sequence[Trial]) -> list[str]:
     if (study_lines := study_of(prepared.study).hook("prepare", "plan_lines")) is not None:
         lines: list[str] = study_lines(prepared.options, trials, prepared.environment.vm_memory_policy)
-        return lines
+        if lines:
+            return lines
     return _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]
 
 

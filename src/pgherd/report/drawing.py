@@ -106,18 +106,23 @@ def builders(study: str) -> dict[str, FigureBuilder]:
     return by_name
 
 
+_SEARCHES = {"objective", "tenants"}
+"""Tables of a search for the largest size. The figure of the same name replaces the other figures of the study."""
+
+
 def draw(inputs: FigureInputs) -> tuple[list[RenderedFigure], dict[str, str]]:
     """Draw all figures of the run's study. Also return name → reason of each omitted figure."""
     from altair.utils.schemapi import debug_mode
 
     figures: list[RenderedFigure] = []
     omitted: dict[str, str] = {}
+    searches = _SEARCHES & set(inputs.analysis.tables)
     for name, builder in builders(inputs.record.study).items():
         if inputs.analysis.tables.get(FUNCTIONAL_TABLE) and name not in _OF_MEMORY:
             omitted[name] = EMULATION_REASON  # emulated processors: figures of speed or CPU are meaningless
             continue
-        if "objective" in inputs.analysis.tables and builder.__module__.startswith("pgherd.studies."):
-            continue  # a search by objective has none of the study's other tables
+        if searches and name not in searches and builder.__module__.startswith("pgherd.studies."):
+            continue  # a search has none of the study's other tables
         try:
             with debug_mode(False):  # schema checks take longer than drawing, and the tests do them
                 figure = builder(inputs)

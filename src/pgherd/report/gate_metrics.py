@@ -60,8 +60,8 @@ class MetricPair:
 
 
 def default_metric(record: RunRecord) -> str:
-    """Return the default metric of a gate: throughput, the study's own, or the capacity of a search by latency objective."""
-    if record.options.get("objectives"):
+    """Return the default metric of a gate: throughput, the study's own, or the capacity of a search for the largest size."""
+    if record.options.get("objectives") or record.options.get("tenants"):
         return "capacity"
     study = studies().get(record.study)
     return study.default_metric if study is not None else "throughput"

@@ -83,7 +83,7 @@ def analyse_search(
     decided = pass_search.is_decided(limit, search.candidates)
     clean = [not trial.tainted for trial in used]
     grade = grade_of(clean, {trial.trial.key() for trial in used}, results, whole=decided)
-    grade, reason = judge_answer(grade, _doubts(limit, search, subject, decided=decided))
+    grade, reason = judge_answer(grade, doubts(limit, search, subject, decided=decided))
     answer = _answer(options, limit, subject, cause, blocks, search)
     if limit.value is None:
         grade, reason = (
@@ -100,7 +100,7 @@ def analyse_search(
         findings=all_findings,
         tables={"objective": rows},
         warnings=trial_warnings(results, "a size"),
-        next_steps=_next_steps(limit, search, subject, decided=decided),
+        next_steps=next_steps(limit, search, subject, decided=decided),
         figures={
             "objective": {
                 "size": subject.column,
@@ -409,7 +409,7 @@ def _details(
     return [f"{text[0].upper()}{text[1:]}." for text in sentences]
 
 
-def _doubts(limit: PassLimit, search: Search, subject: Subject, *, decided: bool) -> list[str]:
+def doubts(limit: PassLimit, search: Search, subject: Subject, *, decided: bool) -> list[str]:
     """Return the reasons why the answer is not of grade A."""
     if limit.value is None:
         return []
@@ -423,7 +423,7 @@ def _doubts(limit: PassLimit, search: Search, subject: Subject, *, decided: bool
     return [f"the answer's interval spans {steps + 1} sizes"] if steps > 1 else []
 
 
-def _next_steps(limit: PassLimit, search: Search, subject: Subject, *, decided: bool) -> list[str]:
+def next_steps(limit: PassLimit, search: Search, subject: Subject, *, decided: bool) -> list[str]:
     if limit.value is None or (limit.failing is None and limit.value == search.candidates[-1]):
         return []
     if not decided:

@@ -50,7 +50,7 @@ OVERHEAD_S: Mapping[State, float] = {"warm": 0.5, "restarted": 1.0, "fresh": 2.3
 WARMUP_S = 0.5
 _SHARED_OPTIONS = frozenset({"seed", "start_state", "run_as", "host_cores", "host_memory", "track", "threshold", "time_budget"})
 """Options that scenarios take from the comparison."""
-_NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "slo", "price", "start_state"}
+_NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "slo", "price", "tenants", "start_state"}
 
 
 def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:

@@ -15,7 +15,7 @@ from pgherd.analysis.model_selection import ModelSelection, fit_models
 from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE, rounds_of, steady_window
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.studies.density import objective, soak
+from pgherd.studies.density import objective, soak, tenants_analyse
 from pgherd.studies.density.curve import (
     DensityCurve,
     DensityPoint,
@@ -54,6 +54,8 @@ UNFAIR_RATIO = 0.8
 
 def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis:
     """Compute findings, tables and figures of a density run, its answer in one sentence, and its grade."""
+    if options.tenants:
+        return tenants_analyse.analyse(options, results)
     if options.objectives:
         return objective.analyse(options, results, build_trial)
     windows = soak.soak_windows(results) if options.soak_seconds else []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal, Self
 
 from pydantic import Field, field_validator
 
+from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.fleet import FleetServer
 from pgherd.model.units import Duration
+from pgherd.studies.density.tenant_mix import TenantClass
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 from pgherd.study.objectives import ObjectiveOptions, ObjectiveRequest
 from pgherd.study.option import WORKLOAD, null_means_default, option, redefined
@@ -37,7 +39,8 @@ SOAK_STRETCH = 10
 class DensityOptions(ObjectiveOptions, DatabaseOptions):
     """Complete options of a density run.
 
-    ``clients`` is the number of clients of each database.
+    ``clients`` is the number of clients of each database. With ``tenants``, ``databases`` are numbers of tenants, ``vcpus`` is their mean,
+    and the other options of a database are those of its class.
     """
 
     clients: int = Field(2, ge=1)
@@ -47,6 +50,7 @@ class DensityOptions(ObjectiveOptions, DatabaseOptions):
     over: tuple[Host, ...] = Field((), description="hosts of the databases; cores and memory are totals; empty: one host")
     placement: str = "spread"
     fleet: tuple[FleetServer, ...] = Field((), description="existing servers of a list; empty: pgherd starts servers, or loads only dsn")
+    tenants: tuple[TenantClass, ...] = Field((), description="classes of tenants; empty: all databases are alike")
     max_databases_in_memory: int | None = Field(None, description="maximum number of databases in the memory budget; None: unknown")
     soak_seconds: float | None = Field(None, gt=0)
     soak_window: float = Field(SOAK_WINDOW, gt=0, description="length of a soak's phases in seconds; drift is judged over them")
@@ -57,6 +61,14 @@ class DensityOptions(ObjectiveOptions, DatabaseOptions):
         if min(databases) < 1:
             raise ValueError(f"{min(databases)} databases cannot be measured; the minimum is 1")
         return tuple(sorted(set(databases)))
+
+    def variant_options(self) -> Mapping[str, Model]:
+        """Return the classes of tenants by name."""
+        return {one.name: one for one in self.tenants}
+
+    def with_variant_options(self, options: Mapping[str, Model]) -> Self:
+        """Return a copy with these classes of tenants."""
+        return self.model_copy(update={"tenants": tuple(TenantClass.model_validate(one.model_dump()) for one in options.values())})
 
     @property
     def full(self) -> float:
@@ -172,6 +184,7 @@ class DensityRequest(ObjectiveRequest, DatabaseRequest):
     databases: tuple[int, ...] | None = option(
         None, "Numbers of databases to load.", metavar="N,N,…", computed="1 to 125 % of the cores", web=True
     )
+    tenants: str | None = option(None, "YAML file with classes of databases; they are added one by one.", metavar="FILE")
     efficiency: float = option(0.85, "Efficiency that still counts as enough.", metavar="X", web=True, gt=0, le=1)
     bound_by: Literal["cpu", "io"] = option("cpu", "Expected bottleneck (cpu, io); sizes the databases accordingly.", metavar="NAME")
     soak: Duration | None = option(None, "Load the last point for this long and judge stability.", metavar="TIME")

@@ -10,6 +10,7 @@ from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.fleet import FleetServer
+from pgherd.model.trial import Trial
 from pgherd.model.units import Duration, format_bytes, format_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import servers
@@ -20,6 +21,7 @@ from pgherd.prepare.load import Load
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.runtimes.balloon_controller import moves
+from pgherd.studies.density import prepare_tenants
 from pgherd.studies.density.objective import choose_sizes
 from pgherd.studies.density.options import E1_VCPUS, SMALL_HOST_CORES, SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
 from pgherd.studies.density.propose import planned
@@ -40,6 +42,8 @@ _LARGER = 1.5
 
 def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
     """Complete a density request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
+    if request.tenants is not None:
+        return prepare_tenants.prepare(node, request, request.tenants, dry)
     _require_long_enough(request.soak)
     if request.slo and request.soak is not None:
         raise UsageError("--slo and --soak exclude each other: a soak measures one number of databases; give one of them")
@@ -111,6 +115,11 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
                 *limits.messages,
             ),
         )
+
+
+def plan_lines(options: DensityOptions, trials: Sequence[Trial], guest_memory: object = None) -> list[str]:
+    """Return the dry-run output of a mix: its classes. Empty: the general output describes equal databases."""
+    return prepare_tenants.plan_lines(options) if options.tenants else []
 
 
 def _points_of_fleet(requested: tuple[int, ...] | None, servers: int) -> tuple[int, ...]:

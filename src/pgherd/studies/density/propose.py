@@ -16,7 +16,7 @@ from pgherd.model.deployment import Deployment, Host
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial, ValidityCheck
-from pgherd.studies.density import objective
+from pgherd.studies.density import objective, tenants
 from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, container_names, deployment, reference_point
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import target
@@ -25,6 +25,8 @@ from pgherd.study.trial_schedule import Point, SchedulePlan
 
 def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the next trials, or the reason to stop. The result depends on the arguments only."""
+    if options.tenants:
+        return tenants.propose(options, results)
     if options.objectives:
         return objective.propose(options, results, build_trial)
     if options.soak_seconds:
@@ -34,7 +36,7 @@ def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal
 
 def planned(options: DensityOptions) -> tuple[Trial, ...]:
     """Return all trials planned at the start, including those that may not fit into the time budget."""
-    if options.objectives:
+    if options.objectives or options.tenants:
         return tuple(propose(options, ()).trials)
     return _soak(options) if options.soak_seconds else _design(options).planned
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pgherd.study.study import Column, SideBySide, Study, TableView
 
+_PERCENTILES = tuple(Column(f"{name.replace('_', '.')}\nms", name, "between", needs=name) for name in ("p50", "p90", "p95", "p99", "p99_9"))
+
 STUDY = Study(
     package="pgherd.studies.density",
     name="density",
@@ -13,12 +15,13 @@ STUDY = Study(
         ("pgherd density", "default run, under 5 minutes"),
         ("pgherd density --databases 1,8,16 --vcpus 2 --scale 100", ""),
         ("pgherd density --rate 300 --slo p99=10ms", "how many databases keep the objective"),
+        ("pgherd density --tenants tenants.yaml", "a mix of large and small databases"),
         ("pgherd density --script my.sql --dry-run", "show the plan, change nothing"),
         ("pgherd density --cluster mine", "on all hosts of a cluster"),
     ),
     common=(
         *("databases", "vcpus", "efficiency", "memory", "workload", "script", "scale", "clients", "rate", "slo", "duration", "repeats"),
-        *("time-budget", "soak", "set", "dry-run"),
+        *("tenants", "time-budget", "soak", "set", "dry-run"),
     ),
     request="DensityRequest",
     resolved="DensityOptions",
@@ -49,7 +52,7 @@ STUDY = Study(
                 Column("rate\ntps", "rate", "number", needs="rate"),
                 Column("keeps", "keeps"),
                 Column("blocks\nkept %", "blocks_kept", "share"),
-                *(Column(f"{name.replace('_', '.')}\nms", name, "between", needs=name) for name in ("p50", "p90", "p95", "p99", "p99_9")),
+                *_PERCENTILES,
                 Column("late\n%", "late_share", "share"),
                 Column("lag\nms", "schedule_lag", "brief"),
                 Column("host CPU\n%", "host_cpu", "share"),
@@ -71,6 +74,31 @@ STUDY = Study(
                 "host_cpu",
                 "misses",
                 "tainted_trials",
+            ),
+        ),
+        "tenants": TableView(
+            columns=(
+                Column("tenants", "tenants", "number"),
+                Column("class", "class"),
+                Column("of this\nclass", "class_tenants", "number"),
+                Column("keeps", "keeps"),
+                Column("throughput\ntps", "throughput", "value ±"),
+                Column("efficiency\n%", "efficiency", "share ±"),
+                *_PERCENTILES,
+                Column("bottleneck", "bottleneck"),
+                Column("misses by", "misses"),
+                Column("slowest ÷\nfastest", "min_max_ratio", "between"),
+                Column("tainted\ntrials", "tainted_trials", "tainted"),
+            ),
+        ),
+        "alone": TableView(
+            columns=(
+                Column("class", "class"),
+                Column("share\n%", "class_share", "share"),
+                Column("throughput\ntps", "throughput", "value ±"),
+                *_PERCENTILES,
+                Column("has to keep", "has_to_keep"),
+                Column("tainted\ntrials", "tainted_trials", "tainted"),
             ),
         ),
     },
@@ -100,14 +128,20 @@ STUDY = Study(
         "capacity_doubled": "capacity with the objective doubled",
         "cost_per_million": "cost per million transactions",
         "capacity_per_price": "capacity per price",
+        "class": "class",
+        "class_tenants": "tenants of the class",
+        "class_share": "share of the mix",
+        "has_to_keep": "each tenant has to keep",
+        "throughput_alone": "throughput alone",
+        "alone": "one tenant of each class alone",
     },
     percent=frozenset(
         {
             *("allocated_share", "efficiency", "efficiency_vs_single", "cpu_efficiency", "cpu_share", "published_efficiency"),
-            *("throttled_share", "under_50us", "client_cpu_share", "fast_share", "blocks_kept", "late_share", "host_cpu"),
+            *("throttled_share", "under_50us", "client_cpu_share", "fast_share", "blocks_kept", "late_share", "host_cpu", "class_share"),
         }
     ),
-    figures=("figures",),
+    figures=("figures", "figures_tenants"),
     overlays="figures",
     web=("databases", "workload", "scale", "rate", "slo", "duration", "repeats"),
 )

@@ -1,0 +1,193 @@
+"""Density of a mix of tenants (``--tenants``): the largest number whose classes all keep what they need. Pure.
+
+The first trials load one tenant of each class alone, as the reference of its class. Then blocks search for the largest number of tenants.
+A block passes if every class keeps its objectives and its rate. A class with neither keeps ``--efficiency`` of its throughput alone.
+Imports no scientific library, because it runs between the trials.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pgherd.analysis import pass_search
+from pgherd.model.analysis import Proposal
+from pgherd.model.deployment import Deployment, Host
+from pgherd.model.load import Phase
+from pgherd.model.result import TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.density.tenant_mix import TenantClass, class_of, tenant_names
+from pgherd.study import objectives as judged
+from pgherd.study.database_options import target
+from pgherd.study.objectives import START_S, TAINTED_ATTEMPTS, Search
+
+if TYPE_CHECKING:
+    from pgherd.studies.density.options import DensityOptions
+
+REFERENCES = 3
+"""Trials of one tenant of each class alone."""
+EFFICIENCY = "efficiency"
+"""Condition that a class without rate and objective misses."""
+
+
+def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
+    """Return the next trials, or the reason to stop."""
+    references = _missing_references(options, results)
+    if references:
+        return judged.within_budget(options, results, references, "")
+    fault = fault_alone(options, results)
+    if fault:
+        return Proposal(stop=fault, max_trials=len(results))
+    search = search_of(options, results)
+    trials: list[Trial] = []
+    blocks, tallies = judged.blocks_of(search, results), tallies_of(options, search, results)
+    for size in pass_search.next_sizes(search.candidates, tallies, options.repeats, search.first):
+        repeat = len(blocks.get(size, ())) + sum(search.size_of(trial.point) == size for trial in trials)
+        trials.append(search.build(size, repeat, "search for the largest number of tenants"))
+    return judged.within_budget(options, results, trials, "the search is over")
+
+
+def _missing_references(options: DensityOptions, results: Sequence[TrialResult]) -> tuple[Trial, ...]:
+    """Return the trials alone that each class still needs, in random order. Tainted ones are repeated once."""
+    trials = []
+    for one in options.tenants:
+        done = references_of(results, one)
+        clean = sum(not result.tainted for result in done)
+        wanted = min(REFERENCES - clean, 2 * REFERENCES - len(done))
+        trials += [_reference(options, results, one, len(done) + number) for number in range(wanted)]
+    random.Random(f"alone {options.seed} {len(results)}").shuffle(trials)
+    return tuple(trials)
+
+
+def references_of(results: Sequence[TrialResult], one: TenantClass) -> list[TrialResult]:
+    """Return the trials of one tenant of a class alone."""
+    return [result for result in results if result.trial.point.get("alone") == one.name]
+
+
+def _reference(options: DensityOptions, results: Sequence[TrialResult], one: TenantClass, repeat: int) -> Trial:
+    names = [name for name, _ in tenant_names(options.tenants, max(options.databases), options.seed)]
+    alone = next(name for name in names if class_of(target(name)) == one.name)
+    point: dict[str, int | float | str] = {"alone": one.name}
+    return _trial(options, _largest(options, results, smallest_complete(options)), {alone}, point, repeat, "reference")
+
+
+def smallest_complete(options: DensityOptions) -> int:
+    """Return the smallest number of tenants with one of each class."""
+    names = [one.name for _, one in tenant_names(options.tenants, max(options.databases), options.seed)]
+    return 1 + max(names.index(one.name) for one in options.tenants)
+
+
+def search_of(options: DensityOptions, results: Sequence[TrialResult]) -> Search:
+    """Return the search over the numbers of tenants."""
+
+    def block(size: float, repeat: int, reason: str) -> Trial:
+        loaded = {name for name, _ in tenant_names(options.tenants, int(size), options.seed)}
+        return _trial(options, _largest(options, results, int(size)), loaded, {"tenants": int(size)}, repeat, reason)
+
+    def size_of(point: Mapping[str, int | float | str]) -> float | None:
+        return float(point["tenants"]) if "tenants" in point else None
+
+    return Search(tuple(map(float, options.databases)), max(2.0, math.floor(options.full)), size_of, block)
+
+
+def _largest(options: DensityOptions, results: Sequence[TrialResult], tenants: int) -> int:
+    """Return the number of containers: at least ``tenants`` and as many as in any trial so far, because they stay until the end."""
+    return max([tenants, *(len(result.trial.deployment.hosts[0].containers) for result in results)])
+
+
+def _trial(
+    options: DensityOptions, containers: int, loaded: set[str], point: dict[str, int | float | str], repeat: int, reason: str
+) -> Trial:
+    """Return a trial that loads some tenants of a deployment. The others are idle."""
+    named = tenant_names(options.tenants, containers, options.seed)
+    loads = {target(name): one.tenant_load() for name, one in named if name in loaded}
+    host = Host(
+        cores=options.host_cores,
+        memory=options.host_memory,
+        labels=options.labels,
+        containers=tuple(one.container(name) for name, one in named),
+    )
+    return Trial(
+        point=point,
+        repeat=repeat,
+        reason=reason,
+        deployment=Deployment(hosts=(host,), volumes=options.volumes),
+        state=options.start_state,
+        phases=(Phase(warmup=options.warmup + START_S * len(loads), seconds=options.duration, loads=loads),),
+    )
+
+
+# ---- judgement of a block
+
+
+def part_of(result: TrialResult, name: str) -> TrialResult:
+    """Return a result with the tenants of one class only."""
+    phases = [
+        phase.model_copy(update={"targets": [found for found in phase.targets if class_of(found.target) == name]})
+        for phase in result.phases
+    ]
+    return result.model_copy(update={"phases": phases})
+
+
+def tenants_in(result: TrialResult, name: str) -> list[list[TargetResult]]:
+    """Return the results of each tenant of a class: one for each phase in which it had a load."""
+    found: dict[str, list[TargetResult]] = {}
+    for phase in part_of(result, name).phases:
+        for one in phase.targets:
+            found.setdefault(one.target, []).append(one)
+    return list(found.values())
+
+
+def tenant_throughputs(result: TrialResult, name: str) -> list[float]:
+    """Return the throughput of each tenant of a class, over the phases in which it had a load."""
+    return [statistics.fmean(part.throughput for part in parts) for parts in tenants_in(result, name)]
+
+
+def alone_throughput(results: Sequence[TrialResult], one: TenantClass) -> list[float]:
+    """Return the throughput of one tenant of a class alone in each trial that counts."""
+    return [value for result in judged.used_blocks(references_of(results, one)) for value in tenant_throughputs(result, one.name)]
+
+
+def misses(options: DensityOptions, results: Sequence[TrialResult], result: TrialResult, one: TenantClass) -> tuple[str, ...]:
+    """Return the conditions that a class fails in a finished block, the first one first. Empty: it passes, or has no tenant there."""
+    found: list[str] = list(judged.misses(part_of(result, one.name), one.objectives, options.thresholds))
+    alone, here = alone_throughput(results, one), tenant_throughputs(result, one.name)
+    relative = one.rate is None and not one.objectives
+    if relative and here and alone and statistics.fmean(here) < options.efficiency * statistics.fmean(alone):
+        found.append(EFFICIENCY)
+    return tuple(found)
+
+
+def tallies_of(options: DensityOptions, search: Search, results: Sequence[TrialResult]) -> dict[float, pass_search.Tally]:
+    """Return the number of blocks by size in which every class passes."""
+    tallies = {}
+    for size, trials in judged.blocks_of(search, results).items():
+        used = judged.used_blocks(trials)
+        if all(trial.tainted for trial in used) and len(trials) < TAINTED_ATTEMPTS:
+            used = []
+        passed = sum(not any(misses(options, results, trial, one) for one in options.tenants) for trial in used)
+        tallies[size] = pass_search.Tally(passed, len(used), len(trials))
+    return tallies
+
+
+def fault_alone(options: DensityOptions, results: Sequence[TrialResult]) -> str:
+    """Return which class misses what it needs even alone, or ''."""
+    for one in options.tenants:
+        used = judged.used_blocks(references_of(results, one))
+        failed = [names[0] for result in used if (names := misses(options, results, result, one))]
+        if not used:
+            return f"no trial of class {one.name} alone finished"
+        if 2 * len(failed) > len(used):
+            throughput = statistics.fmean(alone_throughput(results, one))
+            return f"class {one.name} misses {needs(options, one)} even alone, by {failed[0]}; it makes {throughput:,.0f} tps"
+    return ""
+
+
+def needs(options: DensityOptions, one: TenantClass) -> str:
+    """Return what a class has to keep, as text."""
+    parts = [judged.objective_text(one.objectives)] if one.objectives else []
+    parts += [f"{one.rate:g} tps"] if one.rate is not None else []
+    return " at ".join(parts) or f"{100 * options.efficiency:g} % of its throughput alone"

@@ -1,0 +1,244 @@
+"""Analysis of a mix of tenants: how many fit, which class fails first and why, and what each class gets at every size. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pgherd.analysis import pass_search
+from pgherd.analysis.intervals import mean_interval, median_interval, ratio_of_means
+from pgherd.analysis.pass_search import PassLimit
+from pgherd.model.analysis import Analysis, Finding
+from pgherd.model.load import LatencyObjective
+from pgherd.model.result import TrialResult
+from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.tenant_mix import TenantClass, class_of
+from pgherd.studies.density.tenants import (
+    alone_throughput,
+    fault_alone,
+    misses,
+    needs,
+    part_of,
+    references_of,
+    search_of,
+    tallies_of,
+    tenant_throughputs,
+)
+from pgherd.study import objectives as judged
+from pgherd.study.findings import as_finding, labelled_name, missing
+from pgherd.study.grade import grade_of, judge_answer, qualify_answer, trial_warnings
+from pgherd.study.objective_analysis import Row, Subject, capacity_finding, doubts, failing_resource, latency_finding, next_steps
+
+DEFAULT_PERCENTILE = "p95"
+"""Percentile of a class without an objective."""
+BOTTLENECKS = {"client": "clients"}
+
+
+def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis:
+    """Return the largest number of tenants, the class that fails first, and a row for each class and size."""
+    search = search_of(options, results)
+    blocks = {size: judged.used_blocks(trials) for size, trials in judged.blocks_of(search, results).items()}
+    limit = pass_search.pass_limit(search.candidates, tallies_of(options, search, results))
+    subject = _subject(options, limit)
+    decided = pass_search.is_decided(limit, search.candidates)
+    used = [trial for trials in blocks.values() for trial in trials]
+    fault = "" if used else fault_alone(options, results) or "no block was measured"
+    capacity = capacity_finding(limit, search, subject) if used else missing("tenants", fault)
+    rows = [_row(options, results, size, trials, one) for size, trials in blocks.items() for one in options.tenants if _count(trials, one)]
+    alone = [_row_alone(options, results, one) for one in options.tenants if judged.used_blocks(references_of(results, one))]
+    used += [trial for one in options.tenants for trial in judged.used_blocks(references_of(results, one))]
+    grade = grade_of([not trial.tainted for trial in used], {trial.trial.key() for trial in used}, results, whole=decided)
+    grade, reason = judge_answer(grade, doubts(limit, search, subject, decided=decided))
+    answer = f"No answer: {fault}." if fault else qualify_answer(_answer(options, results, blocks, limit, capacity), grade)
+    return Analysis(
+        answer=answer,
+        details=_details(options, results, blocks, limit),
+        grade="C" if fault or limit.value is None else grade,
+        grade_reason=fault or reason,
+        findings={"capacity": capacity, **_findings(rows, alone, limit)},
+        tables={"tenants": rows, "alone": alone},
+        warnings=trial_warnings(results, "a size"),
+        next_steps=next_steps(limit, search, subject, decided=decided),
+    )
+
+
+def _subject(options: DensityOptions, limit: PassLimit) -> Subject:
+    largest, memory = max(options.databases), options.max_databases_in_memory
+    more = f"--databases {2 * largest} also tries more"
+    if limit.value is not None and limit.value < largest:
+        more = "the time budget ended the search: raise --time-budget"
+    elif memory is not None and largest >= memory:
+        more = "memory holds no more"
+    return Subject("tenants", "tenants", lambda size: f"{_tenants(size)} keep", _tenants, lambda size: 0.0, more)
+
+
+def _tenants(size: float) -> str:
+    return f"{size:g} tenant{'' if size == 1 else 's'}"
+
+
+def _fit(size: float) -> str:
+    return f"{_tenants(size)} fit{'s' if size == 1 else ''}"
+
+
+def _count(trials: Sequence[TrialResult], one: TenantClass) -> int:
+    """Return the number of tenants of a class in the blocks of a size."""
+    return sum(class_of(target) == one.name for target in trials[0].trial.phases[0].loads) if trials else 0
+
+
+# ---- what fails first
+
+
+def first_to_fail(
+    options: DensityOptions, results: Sequence[TrialResult], blocks: Sequence[TrialResult]
+) -> tuple[TenantClass | None, str, str]:
+    """Return the class that fails in most blocks of a size, the condition that it misses, and its bottleneck."""
+    failed = Counter(one.name for trial in blocks for one in options.tenants if misses(options, results, trial, one))
+    if not failed:
+        return None, "", ""
+    first = max(options.tenants, key=lambda one: failed[one.name])  # the first one of the file among equals
+    reasons = Counter(names[0] for trial in blocks if (names := misses(options, results, trial, first)))
+    return first, reasons.most_common(1)[0][0], bottleneck(options, blocks, first)
+
+
+def bottleneck(options: DensityOptions, blocks: Sequence[TrialResult], one: TenantClass) -> str:
+    """Return the resource that is short for a class in most phases of its blocks: CPU, CPU quota, clients, disk or unknown."""
+    found: Counter[str] = Counter()
+    for block in blocks:
+        part = part_of(block, one.name)
+        for plan, phase in zip(part.trial.phases, part.phases, strict=False):
+            trial = part.model_copy(update={"trial": part.trial.model_copy(update={"phases": (plan,)}), "phases": [phase]})
+            found[failing_resource(options, trial, phase)] += bool(phase.targets)
+    name = found.most_common(1)[0][0] if found else "unknown"
+    return BOTTLENECKS.get(name, name)
+
+
+def _answer(
+    options: DensityOptions,
+    results: Sequence[TrialResult],
+    blocks: dict[float, list[TrialResult]],
+    limit: PassLimit,
+    capacity: Finding,
+) -> str:
+    if limit.value is not None and limit.failing is None:
+        return f"At least {_fit(limit.value)}; {_subject(options, limit).more}."
+    failing = limit.failing if limit.failing is not None else min(blocks)
+    first, _, resource = first_to_fail(options, results, blocks[failing])
+    what = "what fails first is unknown" if first is None else f"class {first.name} fails first with {failing:g}, bottleneck {resource}"
+    if limit.value is None:
+        return f"Not even {_fit(failing)}; {what}."
+    interval = f"from {capacity.low:g}, open" if limit.high is None else f"{capacity.low:g}–{capacity.high:g}"
+    return f"{_fit(limit.value)} (95 % interval {interval}); {what}."
+
+
+def _details(
+    options: DensityOptions, results: Sequence[TrialResult], blocks: dict[float, list[TrialResult]], limit: PassLimit
+) -> list[str]:
+    """Return sentences on the two sizes that decide the answer, and on what each class has to keep."""
+    sentences = [f"Each tenant of class {one.name} has to keep {needs(options, one)}." for one in options.tenants]
+    for size in (limit.value, limit.failing):
+        if size is None:
+            continue
+        trials = blocks[size]
+        mix = ", ".join(f"{count} {one.name}" for one in options.tenants if (count := _count(trials, one)))
+        failed = {one.name: [names[0] for trial in trials if (names := misses(options, results, trial, one))] for one in options.tenants}
+        reasons = [f"class {name} fails {len(why)} by {Counter(why).most_common(1)[0][0]}" for name, why in failed.items() if why]
+        sentences.append(f"{_tenants(size)} ({mix}), {len(trials)} blocks: {', '.join(reasons) or 'every class passes all'}.")
+    return sentences
+
+
+# ---- tables
+
+
+def _row(options: DensityOptions, results: Sequence[TrialResult], size: float, trials: Sequence[TrialResult], one: TenantClass) -> Row:
+    """Return the row of a class at a size. Values are per tenant."""
+    failed = [names for trial in trials if (names := misses(options, results, trial, one))]
+    reasons = Counter(names[0] for names in failed)
+    return {
+        "tenants": int(size),
+        "class": one.name,
+        "class_tenants": _count(trials, one),
+        "keeps": "yes" if 2 * len(failed) <= len(trials) else "no",
+        **_values(trials, one),
+        "efficiency": _efficiency(results, trials, one),
+        "min_max_ratio": _fairness(trials, one),
+        "bottleneck": bottleneck(options, trials, one),
+        "misses": reasons.most_common(1)[0][0] if reasons else "",
+        "tainted_trials": sum(trial.tainted for trial in trials),
+        "trials": len(trials),
+    }
+
+
+def _row_alone(options: DensityOptions, results: Sequence[TrialResult], one: TenantClass) -> Row:
+    """Return the row of one tenant of a class alone."""
+    trials = judged.used_blocks(references_of(results, one))
+    total = sum(other.weight for other in options.tenants)
+    return {
+        "class": one.name,
+        "class_share": one.weight / total,
+        "vcpus": one.vcpus,
+        "memory": one.container_memory,
+        **_values(trials, one),
+        "has_to_keep": needs(options, one),
+        "tainted_trials": sum(trial.tainted for trial in trials),
+        "trials": len(trials),
+    }
+
+
+def _values(trials: Sequence[TrialResult], one: TenantClass) -> Row:
+    """Return the throughput of a tenant, and each percentile of the worst tenant."""
+    means = [statistics.fmean(values) for trial in trials if (values := tenant_throughputs(trial, one.name))]
+    row: Row = {"throughput": as_finding(mean_interval(means), "tps", "of one tenant") if means else missing("tps", "no tenant had a load")}
+    parts = [part_of(trial, one.name) for trial in trials]
+    for objective in one.objectives:
+        row[_key(objective)] = latency_finding(parts, objective, "worst tenant, median of the blocks")
+    if not one.objectives:
+        worst = [max(values) for part in parts if None not in (values := _percentiles(part)) and values]
+        row[DEFAULT_PERCENTILE] = (
+            as_finding(median_interval(worst), "ms", "worst tenant, median of the blocks")
+            if worst
+            else missing("ms", "too few sampled transactions above it in at least one tenant")
+        )
+    return row
+
+
+def _percentiles(part: TrialResult) -> list[float]:
+    values = [target.latency.p95 for phase in part.phases for target in phase.targets]
+    return [value for value in values if value is not None] if None not in values else []
+
+
+def _key(objective: LatencyObjective) -> str:
+    return objective.name.replace(".", "_")
+
+
+def _efficiency(results: Sequence[TrialResult], trials: Sequence[TrialResult], one: TenantClass) -> Finding:
+    """Return the throughput of a tenant ÷ that of one tenant of its class alone."""
+    here = [statistics.fmean(values) for trial in trials if (values := tenant_throughputs(trial, one.name))]
+    alone = alone_throughput(results, one)
+    if not here or not alone or sum(here) <= 0 or sum(alone) <= 0:
+        return missing("ratio", "no throughput of a tenant, or of one alone")
+    return as_finding(ratio_of_means(here, alone), "ratio", "throughput of a tenant ÷ that of one tenant of its class alone")
+
+
+def _fairness(trials: Sequence[TrialResult], one: TenantClass) -> Finding:
+    """Return the throughput of the slowest tenant of a class ÷ that of the fastest one."""
+    by_trial = [values for trial in trials if len(values := tenant_throughputs(trial, one.name)) > 1]
+    ratios = [min(values) / max(values) for values in by_trial if max(values) > 0]
+    if not ratios:
+        return missing("ratio", "fewer than two tenants of the class")
+    estimate = median_interval(ratios)
+    return as_finding(replace(estimate, method=f"slowest ÷ fastest tenant of a class; {estimate.method}"), "ratio")
+
+
+def _findings(rows: Sequence[Row], alone: Sequence[Row], limit: PassLimit) -> dict[str, Finding]:
+    """Return the values of each class at the capacity, and alone."""
+    found: dict[str, Finding] = {}
+    for row in rows:
+        if row["tenants"] == limit.value:
+            cells = {name: cell for name, cell in row.items() if isinstance(cell, Finding)}
+            found |= {labelled_name(name, **{"class": row["class"]}): cell for name, cell in cells.items()}
+    for row in alone:
+        if isinstance(cell := row["throughput"], Finding):
+            found[labelled_name("throughput_alone", **{"class": row["class"]})] = cell
+    return found

@@ -1,0 +1,60 @@
+"""`density --tenants` with real servers: two classes, from their references to the report."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pgherd.host import cgroup_parent
+from pgherd.node.local import LocalNode
+
+
+@pytest.fixture(autouse=True)
+def _needs_cgroups() -> None:
+    try:
+        cgroup_parent.find(LocalNode())
+    except cgroup_parent.CgroupUnavailable as error:
+        pytest.skip(str(error))
+
+
+def test_a_mix_from_servers_to_report(pgherd, tmp_path) -> None:
+    """At most four tenants, three small ones and one big one: their rates are far below what a quarter of a core makes."""
+    (tmp_path / "tenants.yaml").write_text(
+        "classes:\n"
+        "  - {name: small, count: 3, vcpus: 0.25, memory: 128MB, scale: 1, rate: 100, slo: p95=400ms}\n"
+        "  - {name: big, count: 1, vcpus: 0.5, memory: 192MB, scale: 2, rate: 150, workload: tpcb-like, clients: 3}\n"
+    )
+    words = ("--duration", "2s", "--warmup", "0s", "--min-repeats", "1", "--databases", "4", "--time-budget", "40s", "--seed", "3")
+    ended = pgherd("density", "--tenants", str(tmp_path / "tenants.yaml"), *words, "--json")
+    assert ended.code in (0, 1), ended  # on a busy machine a rate may be missed
+    document = json.loads(ended.out)
+    assert {row["class"]: row["class_share"] for row in document["tables"]["alone"]} == {"small": 0.75, "big": 0.25}
+    assert len(document["answer"].split()) <= 20
+    trials = list(pgherd.trials())
+    alone = [trial for trial in trials if "alone" in trial["trial"]["point"]]
+    assert len(alone) >= 6 and all(len(trial["trial"]["phases"][0]["loads"]) == 1 for trial in alone)
+    mixes = [trial for trial in trials if trial["trial"]["point"] == {"tenants": 4} and trial["phases"]]
+    assert mixes or "even alone" in document["answer"] or "Not even" in document["answer"], document["answer"]
+    for trial in mixes:
+        containers = {one["name"]: one for one in trial["trial"]["deployment"]["hosts"][0]["containers"]}
+        assert {name: one["vcpus"] for name, one in containers.items()} == {
+            "small-01": 0.25, "small-02": 0.25, "small-03": 0.25, "big-01": 0.5
+        }  # fmt: skip
+        assert containers["big-01"]["memory"] == 192 * 2**20
+        found = {target["target"].split("/")[1]: target for target in trial["phases"][0]["targets"]}
+        assert set(found) == set(containers) and "late_p95_400ms_tx" in found["small-02"]["values"]
+        assert not any(name.startswith("late_") for name in found["big-01"]["values"])
+        assert all(f"container:{name}" in trial["phases"][0]["metrics"] for name in containers)
+    rows = {row["class"]: row for row in document["tables"]["tenants"] if row["tenants"] == 4}
+    if mixes:
+        assert {name: row["class_tenants"] for name, row in rows.items()} == {"small": 3, "big": 1}
+        assert rows["small"]["min_max_ratio"]["value"] > 0 and rows["big"]["min_max_ratio"]["value"] is None
+        assert (pgherd.run / "figures/tenants.svg").exists()
+        assert "one tenant of each class alone" in (pgherd.run / "report.html").read_text()
+
+
+def test_a_wrong_class_is_refused_in_one_sentence(pgherd, tmp_path) -> None:
+    (tmp_path / "tenants.yaml").write_text("classes:\n  - {name: a, share: 0.5, vcpus: 1}\n  - {name: b, share: 0.6, vcpus: 1}\n")
+    ended = pgherd("density", "--dry-run", "--tenants", str(tmp_path / "tenants.yaml"))
+    assert ended.code == 2 and "the shares of the classes sum to 1.1 and not to 1 (a 0.5, b 0.6)" in ended.message, ended

@@ -1,0 +1,128 @@
+"""Completing a mix of tenants for this host, and what its file may not be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.prepare import servers
+from pgherd.studies.density.options import DensityRequest
+from pgherd.studies.density.prepare import plan_lines, prepare
+from pgherd.studies.density.propose import propose
+from pgherd.studies.density.tenant_mix import class_of
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+SMALL = "{name: small, share: 0.75, vcpus: 0.25, memory: 128MB, scale: 1, rate: 40, slo: p95=50ms}"
+BIG = "{name: big, share: 0.25, vcpus: 1, memory: 256MB, scale: 2, clients: 4}"
+
+
+@pytest.fixture
+def prepared(monkeypatch, tmp_path):
+    monkeypatch.setattr(servers.settings_validation, "validate", lambda *_: None)  # tested elsewhere, and slow
+
+    def run(*classes: str, text: str = "", **requested):
+        file = tmp_path / "tenants.yaml"
+        file.write_text(text or "classes:\n" + "".join(f"  - {one}\n" for one in classes))
+        defaults = {"host_cores": 1.0, "host_memory": "2GB", "seed": 1}
+        try:
+            return prepare(LocalNode(), DensityRequest.model_validate({**defaults, **requested, "tenants": str(file)}), dry=True)
+        except CapabilityError as error:
+            pytest.skip(str(error))
+
+    return run
+
+
+def test_a_mix_is_completed(prepared):
+    found = prepared(SMALL, BIG)
+    small, big = found.options.tenants
+    assert (small.vcpus, small.container_memory, small.scale, small.rate) == (0.25, 128 * 2**20, 1, 40)
+    assert (big.vcpus, big.container_memory, big.scale, big.clients, big.rate) == (1, 256 * 2**20, 2, 4, None)
+    assert small.objectives[0].name == "p95" and big.objectives == ()
+    assert small.settings["shared_buffers"] != big.settings["shared_buffers"]
+    assert found.options.vcpus == 0.4375 and found.options.duration == 5.0, "p95 at 40 tps needs 5 s"
+    # 2 GB hold 10 tenants of 128 MB and 3 of 256 MB.
+    assert found.options.databases == tuple(range(1, 14)) and found.options.max_databases_in_memory == 13
+    assert found.memory == 2**31
+    lines = plan_lines(found.options, ())
+    assert lines[0] == f"Class small, 75 % of the tenants: 0.25 vCPU, 128 MB; select-only of scale 1, {small.clients} clients."
+    assert lines[3] == "  Each has to keep 85 % of its throughput alone."
+    assert not any("1 to 1 databases" in text for text in found.defaults_chosen)
+    assert {class_of(address) for trial in propose(found.options, []).trials for address in trial.phases[0].loads} == {"small", "big"}
+
+
+def test_options_of_the_command_line_are_those_of_classes_without_them(prepared):
+    classes = "{name: small, count: 3, scale: 1}", BIG.replace("share: 0.25", "count: 1")
+    small, big = prepared(*classes, vcpus=0.5, memory="128MB", rate=30.0).options.tenants
+    assert (small.vcpus, small.container_memory, small.rate, small.weight) == (0.5, 128 * 2**20, 30, 3)
+    assert (big.vcpus, big.container_memory, big.rate, big.weight) == (1, 256 * 2**20, 30, 1)
+
+
+def test_a_class_has_a_workload_or_scripts(prepared, tmp_path):
+    script = tmp_path / "own.sql"
+    script.write_text("SELECT 1;\n")
+    own = BIG.replace("clients: 4", f"clients: 4, script: {script}, read_only: true")
+    _, big = prepared(SMALL, own).options.tenants
+    assert Path(big.scripts[0].source).name == "own.sql" and big.read_only
+    small, _ = prepared(SMALL.replace("rate: 40", "rate: 40, workload: tpcb-like"), BIG, script=(str(script),)).options.tenants
+    assert small.scripts[0].source == "builtin:tpcb-like"
+
+
+def test_numbers_of_tenants_can_be_given(prepared):
+    assert prepared(SMALL, BIG, databases=(4, 8)).options.databases == (1, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ((SMALL, BIG.replace("0.25", "0.5")), r"the shares of the classes sum to 1.25 and not to 1 \(small 0.75, big 0.5\)"),
+        ((SMALL, BIG.replace("share: 0.25", "count: 2")), "class 'small' has share 0.75 and class 'big' has count 2; give all"),
+        ((SMALL.replace("share: 0.75", "share: 0.75, count: 3"), BIG), "class 'small' has share 0.75 and count 3; give one of them"),
+        ((SMALL.replace("share: 0.75, ", ""), BIG), "class 'small' has neither share nor count"),
+        ((SMALL, BIG.replace("big", "small")), "class 'small' is both number 1 and number 2"),
+        ((SMALL, BIG.replace("scale: 2", "scale: none")), "class 'big': 'scale': input should be a valid integer.*'none'"),
+        ((SMALL, BIG.replace("clients", "client")), "class 'big': 'client' is not an option"),
+        ((SMALL, BIG.replace("name: big", "name: Big!")), "class 'Big!': 'name': "),
+        ((SMALL, BIG.replace("vcpus: 1, ", "")), "class 'big' has no vcpus; give them there, or --vcpus for all classes"),
+        ((SMALL, BIG.replace("memory: 256MB, ", "")), "class 'big' has no memory; give it there, or --memory for all classes"),
+        ((SMALL, BIG.replace("vcpus: 1", "vcpus: 3")), "class 'big': --vcpus 3 is more than the 1 cores"),
+        ((SMALL.replace("50ms", "50"), BIG), "class 'small': --slo p95=50: write a percentile and a limit with its unit"),
+        ((SMALL.replace("0.75", "0.99"), BIG.replace("0.25", "0.01")), "class 'big' has a share of 0.01, so none of 1. tenants"),
+        (("small",), "class number 1 is a mapping with 'name' and 'share', but it is 'small'"),
+    ],
+)
+def test_a_wrong_class_is_named(prepared, classes, message):
+    with pytest.raises(UsageError, match=message):
+        prepared(*classes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "a file of tenants is a mapping with 'classes' only, but it is list"),
+        ("classes: []", r"'classes' is a list with at least one class, but it is \[\]"),
+        ("classes: [{name: a}]\nmore: 1", "with 'classes' only, but it is classes, more"),
+    ],
+)
+def test_a_wrong_file_is_refused(prepared, text, message):
+    with pytest.raises(UsageError, match=message):
+        prepared(text=text)
+
+
+@pytest.mark.parametrize(
+    ("requested", "message"),
+    [
+        ({"soak": "1h"}, "--soak does not go with --tenants"),
+        ({"runtime": "vm"}, "--runtime vm does not go with --tenants"),
+        ({"dsn": "host=x"}, "--dsn does not go with --tenants"),
+        ({"databases": (40,)}, "--databases 40: memory of 2 GB .--host-memory. holds 13 tenants of the mix"),
+        ({"databases": (0, 4)}, "--databases 0: the minimum is 1"),
+        ({"host_memory": "100MB"}, "class 'small': one database needs 128 MB, but the host's memory budget is 100 MB"),
+    ],
+)
+def test_what_a_mix_cannot_have_is_refused(prepared, requested, message):
+    with pytest.raises(UsageError, match=message):
+        prepared(SMALL, BIG, **requested)

@@ -1,0 +1,192 @@
+"""A mix of tenants on a simulated queue of known truth: plan, judgement and analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from pgherd.model.load import LatencyObjective
+from pgherd.report import drawing
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
+from pgherd.studies.density import figures_tenants
+from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.propose import planned, propose
+from pgherd.studies.density.study import STUDY
+from pgherd.studies.density.tenant_mix import TenantClass, class_of, tenant_names
+from pgherd.studies.density.tenants import REFERENCES, fault_alone, misses, needs, smallest_complete
+from pgherd.studies.density.tenants_analyse import first_to_fail
+from simulated_queue import Queue
+
+P99 = LatencyObjective(percentile=99, limit_ms=10)
+SMALL, BIG = {"name": "small", "weight": 4, "rate": 100.0, "objectives": (P99,)}, {"name": "big", "weight": 1}
+
+
+@pytest.fixture
+def mixed() -> Callable[..., DensityOptions]:
+    base = {"host_cores": 2, "host_memory": 2**32, "cpu_mode": "quota", "pg_bin": "/pg/bin", "pg_version": "18.6", "clients": 2}
+
+    def build(*classes: dict[str, Any], **extra: Any) -> DensityOptions:
+        tenants = tuple(TenantClass(**{**base, "vcpus": 0.25, **one}) for one in classes or (SMALL, BIG))
+        given = {"databases": tuple(range(1, 41)), "duration": 5.0, "repeats": 10, "time_budget": 900.0, "vcpus": 0.25}
+        return DensityOptions(**{**base, **given, **extra, "tenants": tenants})
+
+    return build
+
+
+def finished(options: DensityOptions, **host: Any) -> tuple[Any, Queue, list[Any]]:
+    queue = Queue(propose, options, **{"alone": 600.0, **host})
+    results, _ = queue.until_stop()
+    return STUDY.analyse(options, results), queue, results
+
+
+def truth(options: DensityOptions, queue: Queue) -> int:
+    """The largest number of tenants with which small ones keep p99 and big ones 85 % of their throughput alone."""
+    names = [name for name, _ in tenant_names(options.tenants, 60, options.seed)]
+    totals = [sum(100.0 if name.startswith("small") else queue.alone for name in names[:n]) for n in range(1, 61)]
+    return sum(queue.late(total, 10) <= 0.01 and queue.capacity / total >= 0.85 for total in totals)
+
+
+# ---- plan
+
+
+def test_each_class_is_measured_alone_first(mixed):
+    options = mixed()
+    trials = propose(options, []).trials
+    assert trials == planned(options)
+    assert sorted(str(trial.point["alone"]) for trial in trials) == ["big"] * REFERENCES + ["small"] * REFERENCES
+    for trial in trials:
+        (address,) = trial.phases[0].loads
+        assert class_of(address) == trial.point["alone"]
+        assert len(trial.deployment.hosts[0].containers) == smallest_complete(options)
+
+
+def test_a_step_adds_one_tenant_and_no_container_goes(mixed):
+    options = mixed()
+    _, _, results = finished(options)
+    by_size = {trial.trial.point["tenants"]: set(trial.trial.phases[0].loads) for trial in results if "tenants" in trial.trial.point}
+    for size, loads in by_size.items():
+        assert len(loads) == size and all(loads <= other for larger, other in by_size.items() if larger > size)
+    counts = [len(result.trial.deployment.hosts[0].containers) for result in results]
+    assert counts == sorted(counts) and counts[-1] < 40
+
+
+def test_a_class_has_its_own_database_limits_and_load(mixed):
+    big = BIG | {"vcpus": 1.0, "container_memory": 2**29, "scale": 50, "clients": 8, "iops": 300, "workload": "orders"}
+    trial = propose(mixed(SMALL, big), []).trials[0]
+    containers = {name: next(c for c in trial.deployment.hosts[0].containers if c.name == f"{name}-01") for name in ("small", "big")}
+    assert (containers["big"].vcpus, containers["big"].memory, containers["big"].iops) == (1.0, 2**29, 300)
+    assert (containers["small"].vcpus, containers["small"].memory, containers["small"].iops) == (0.25, None, None)
+    databases = {name: container.servers[0].databases[0] for name, container in containers.items()}
+    assert (databases["big"].scale, databases["big"].workload, databases["small"].scale) == (50, "orders", 10)
+    loads = {class_of(t): load for one in propose(mixed(SMALL, big), []).trials for t, load in one.phases[0].loads.items()}
+    assert (loads["big"].clients, loads["big"].rate, loads["big"].objectives) == (8, None, ())
+    assert (loads["small"].rate, loads["small"].objectives, loads["small"].sampling) == (100.0, (P99,), 1.0)
+
+
+def test_tainted_references_are_repeated_once(mixed):
+    _, _, results = finished(mixed(), taint=lambda trial: "steal" if "alone" in trial.point else None)
+    assert sum("alone" in result.trial.point for result in results) == 2 * 2 * REFERENCES
+
+
+# ---- answer
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_limit_is_found_within_one(mixed, seed):
+    options = mixed(seed=seed)
+    analysis, queue, _ = finished(options, seed=seed)
+    capacity = analysis.findings["capacity"]
+    assert abs(capacity.value - truth(options, queue)) <= 1 and capacity.low <= truth(options, queue) <= capacity.high
+    assert capacity.unit == "tenants"
+
+
+def test_the_answer_names_number_class_and_bottleneck(mixed):
+    analysis, _, _ = finished(mixed())
+    size = f"{analysis.findings['capacity'].value:g}"
+    assert analysis.answer.startswith(f"{size} tenants fit (95 % interval ")
+    assert analysis.answer.endswith(f"); class small fails first with {int(size) + 1}, bottleneck CPU.")
+    assert len(analysis.answer.split()) <= 20
+    assert f"{size} tenants (" in " ".join(analysis.details)
+
+
+def test_a_class_without_objective_fails_by_its_efficiency(mixed):
+    """Seven of 200 tps make 1,400 and eight 1,600, so over 1,200 tps a tenant gets 86 % and 75 %."""
+    analysis, _, _ = finished(mixed(BIG, {**BIG, "name": "other"}), capacity=1200.0, alone=200.0)
+    assert "class big fails first with 8" in analysis.answer and analysis.findings["capacity"].value == 7
+    failing = next(row for row in analysis.tables["tenants"] if row["class"] == "big" and row["keeps"] == "no")
+    assert failing["misses"] == "efficiency" and failing["efficiency"].value < 0.85
+
+
+def test_a_row_for_each_class_and_size(mixed):
+    options = mixed()
+    analysis, _, results = finished(options)
+    sizes = {result.trial.point["tenants"] for result in results if "tenants" in result.trial.point}
+    rows = {(row["tenants"], row["class"]): row for row in analysis.tables["tenants"]}
+    for size in sizes:
+        assert sum(rows[size, name]["class_tenants"] for name in ("small", "big") if (size, name) in rows) == size
+    size = analysis.findings["capacity"].value
+    small, big = rows[size, "small"], rows[size, "big"]
+    assert small["throughput"].value == pytest.approx(100) and big["throughput"].value == pytest.approx(600)
+    assert small["min_max_ratio"].value == pytest.approx(1) and small["efficiency"].value == pytest.approx(1)
+    assert small["p99"].value is not None and "p99" not in big and big["p95"].value == 2.0
+    assert analysis.findings["p99{class=small}"] == small["p99"]
+    assert analysis.findings["throughput_alone{class=big}"].value == pytest.approx(600)
+    alone = {row["class"]: row for row in analysis.tables["alone"]}
+    assert alone["small"]["class_share"] == 0.8 and alone["small"]["has_to_keep"] == "p99 ≤ 10 ms at 100 tps"
+
+
+def test_a_class_that_cannot_keep_its_needs_alone_ends_the_run(mixed):
+    options = mixed({**SMALL, "rate": 5000.0}, BIG)
+    analysis, _, results = finished(options)
+    assert len(results) == 2 * REFERENCES and analysis.grade == "C"
+    assert analysis.answer.startswith("No answer: class small misses p99 ≤ 10 ms at 5000 tps even alone, by ")
+    assert analysis.answer.endswith("; it makes 4,000 tps.") and analysis.findings["capacity"].value is None
+    assert fault_alone(options, results) == analysis.grade_reason
+
+
+def test_an_open_answer_and_a_hopeless_one(mixed):
+    analysis, _, _ = finished(mixed(databases=(1, 2, 5), max_databases_in_memory=5))
+    assert analysis.answer == "At least 5 tenants fit; memory holds no more." and analysis.grade == "B"
+    analysis, _, _ = finished(mixed(databases=(1, 2, 5)))
+    assert analysis.answer == "At least 5 tenants fit; --databases 10 also tries more."
+    analysis, _, _ = finished(mixed(databases=(20, 30)), capacity=1500.0)
+    assert analysis.answer.startswith("Not even 20 tenants fit; class small fails first with 20") and analysis.grade == "C"
+
+
+def test_a_run_that_was_cut_is_reported(mixed):
+    analysis, _, _ = finished(mixed(time_budget=60.0))
+    assert "raise --time-budget" in analysis.answer and analysis.findings["capacity"].value is None
+    analysis = STUDY.analyse(mixed(), [])
+    assert analysis.answer == "No answer: no trial of class small alone finished." and analysis.tables == {"tenants": [], "alone": []}
+
+
+def test_only_the_class_that_misses_is_blamed(mixed):
+    options = mixed()
+    _, _, results = finished(options)
+    failing = [result for result in results if result.trial.point.get("tenants", 0) >= 28]
+    small, big = options.tenants
+    assert failing and all(misses(options, results, result, small) for result in failing)
+    first, reason, _ = first_to_fail(options, results, failing)
+    assert first == small and reason in ("percentile", "share in a second", "schedule lag")
+    assert needs(options, big) == "85 % of its throughput alone"
+
+
+# ---- figures
+
+
+def test_the_figure_shows_each_class_and_where_it_fails(mixed, run8):
+    analysis, _, results = finished(mixed())
+    record = run8[0].model_copy(update={"analysis": analysis})
+    drawn, left_out = drawing.draw(FigureInputs(record, analysis, results))
+    figure = next(one for one in drawn if one.name == "tenants")
+    text = " ".join(ElementTree.fromstring(figure.svg).itertext())
+    assert analysis.answer.split(" (")[0] in text and "small" in text and "big" in text and "fails" in text
+    assert {"throughput", "efficiency", "fairness"}.isdisjoint({one.name for one in drawn} | set(left_out))
+
+
+def test_equal_databases_have_no_figure_of_a_mix(run8):
+    with pytest.raises(FigureUnavailable, match="^$"):
+        figures_tenants.tenants(FigureInputs(run8[0], run8[0].analysis, []))
