@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgherd.model.analysis import Check
+from pgherd.model.load import Phase
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from simulated_run import SimulatedRun
@@ -42,10 +43,19 @@ class Queue(SimulatedRun):
 
     def run(self, trial: Trial) -> TrialResult:
         rng = random.Random(f"{self.seed} {trial.key()}")
-        started, (phase,) = self.clock, trial.phases
+        started = at = self.clock
         self.clock += trial.seconds() + 1.0
+        phases = []
+        for phase in trial.phases:
+            phases.append(self._phase(rng, phase, at))
+            at += phase.planned()
+        failed = self.taint(trial)
+        checks = [Check(name=failed or "steal", kind="noise", result="fail" if failed else "pass", observed="o", expected="e")]
+        return TrialResult(id=f"{int(started)}", trial=trial, started=started, ended=self.clock, phases=phases, checks=checks)
+
+    def _phase(self, rng: random.Random, phase: Phase, started: float) -> PhaseResult:
         total = math.fsum(load.rate or self.alone for load in phase.loads.values())
-        share = min(1.0, self.capacity / total)
+        share = min(1.0, self.capacity / total) if total else 1.0
         targets = []
         for target, load in phase.loads.items():
             tps = (load.rate or self.alone) * share
@@ -71,7 +81,7 @@ class Queue(SimulatedRun):
                     throughput=tps,
                     latency=latency,
                     first=started,
-                    last=self.clock,
+                    last=started + phase.planned(),
                     values=values,
                     series=series,
                 )
@@ -79,7 +89,7 @@ class Queue(SimulatedRun):
         used = min(1.0, total / self.capacity)
         host = {"cpu.online": 2.0, "cpu.user": 2 * used, "cpu.idle": 2 * (1 - used), "cpu.iowait": 0.0, "cpu.steal": 0.0}
         start = started + phase.warmup
-        result = PhaseResult(
+        return PhaseResult(
             phase=phase.name,
             start=start,
             end=start + phase.seconds,
@@ -87,6 +97,3 @@ class Queue(SimulatedRun):
             targets=targets,
             metrics={"host": host} if self.host_cpu else {},
         )
-        failed = self.taint(trial)
-        checks = [Check(name=failed or "steal", kind="noise", result="fail" if failed else "pass", observed="o", expected="e")]
-        return TrialResult(id=f"{int(started)}", trial=trial, started=started, ended=self.clock, phases=[result], checks=checks)

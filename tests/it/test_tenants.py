@@ -9,9 +9,13 @@ import pytest
 from pgherd.host import cgroup_parent
 from pgherd.node.local import LocalNode
 
+ANY_LOAD = ("--threshold", "max_background_cpu=1", "--threshold", "max_steal=1")
+"""Thresholds with which no background load taints a trial."""
+
 
 @pytest.fixture(autouse=True)
-def _needs_cgroups() -> None:
+def _needs_cgroups(pgherd) -> None:
+    pgherd.patience = 300.0
     try:
         cgroup_parent.find(LocalNode())
     except cgroup_parent.CgroupUnavailable as error:
@@ -25,8 +29,8 @@ def test_a_mix_from_servers_to_report(pgherd, tmp_path) -> None:
         "  - {name: small, count: 3, vcpus: 0.25, memory: 128MB, scale: 1, rate: 100, slo: p95=400ms}\n"
         "  - {name: big, count: 1, vcpus: 0.5, memory: 192MB, scale: 2, rate: 150, workload: tpcb-like, clients: 3}\n"
     )
-    words = ("--duration", "2s", "--warmup", "0s", "--min-repeats", "1", "--databases", "4", "--time-budget", "40s", "--seed", "3")
-    ended = pgherd("density", "--tenants", str(tmp_path / "tenants.yaml"), *words, "--json")
+    words = ("--duration", "2s", "--warmup", "0s", "--min-repeats", "1", "--databases", "4", "--time-budget", "3m", "--seed", "3")
+    ended = pgherd("density", "--tenants", str(tmp_path / "tenants.yaml"), *words, *ANY_LOAD, "--json")
     assert ended.code in (0, 1), ended  # on a busy machine a rate may be missed
     document = json.loads(ended.out)
     assert {row["class"]: row["class_share"] for row in document["tables"]["alone"]} == {"small": 0.75, "big": 0.25}
@@ -58,3 +62,50 @@ def test_a_wrong_class_is_refused_in_one_sentence(pgherd, tmp_path) -> None:
     (tmp_path / "tenants.yaml").write_text("classes:\n  - {name: a, share: 0.5, vcpus: 1}\n  - {name: b, share: 0.6, vcpus: 1}\n")
     ended = pgherd("density", "--dry-run", "--tenants", str(tmp_path / "tenants.yaml"))
     assert ended.code == 2 and "the shares of the classes sum to 1.1 and not to 1 (a 0.5, b 0.6)" in ended.message, ended
+
+
+def test_loads_change_at_phase_borders(pgherd, tmp_path) -> None:
+    """Two tenants that are on at the same time for half of a cycle, and a pair whose sum is constant."""
+    (tmp_path / "tenants.yaml").write_text(
+        "classes:\n"
+        "  - {name: shop, count: 2, rate: 40, activity: {kind: on-off, duty: 0.5, start: aligned}}\n"
+        "  - {name: pair, count: 2, rate: 68, slo: p95=900ms, activity: elastic}\n"
+    )
+    words = (
+        "--vcpus",
+        "0.25",
+        "--memory",
+        "128MB",
+        "--scale",
+        "1",
+        "--duration",
+        "1s",
+        "--warmup",
+        "200ms",
+        "--repeats",
+        "1",
+        "--seed",
+        "1",
+    )
+    ended = pgherd(
+        "density", "--tenants", str(tmp_path / "tenants.yaml"), *words, *ANY_LOAD, "--databases", "4", "--time-budget", "3m", "--json"
+    )
+    assert ended.code in (0, 1), ended
+    mixes = [trial for trial in pgherd.trials() if trial["trial"]["point"] == {"tenants": 4} and trial["phases"]]
+    for trial in mixes:
+        assert [phase["phase"] for phase in trial["phases"]] == [f"phase{number:02d}" for number in range(1, 9)]
+        for number, (plan, phase) in enumerate(zip(trial["trial"]["phases"], trial["phases"], strict=True)):
+            rates = {target.split("/")[1]: load["rate"] for target, load in plan["loads"].items()}
+            assert {target["target"].split("/")[1] for target in phase["targets"]} == set(rates)
+            assert sum(name.startswith("shop") for name in rates) == (2 if number < 4 else 0)
+            assert rates["pair-01"] + rates["pair-02"] == pytest.approx(136)
+        assert {round(max(a, b) / min(a, b)) for a, b in [_pair(plan) for plan in trial["trial"]["phases"]]} >= {16}
+    document = json.loads(ended.out)
+    assert mixes or "even alone" in document["answer"] or "Not even" in document["answer"], document["answer"]
+    if mixes:
+        assert {row["phase"] for row in document["tables"]["phases"]} == set(range(1, 9))
+
+
+def _pair(plan: dict) -> tuple[float, float]:
+    one, other = (load["rate"] for target, load in plan["loads"].items() if "/pair-" in target)
+    return one, other

@@ -71,6 +71,27 @@ def test_a_class_has_a_workload_or_scripts(prepared, tmp_path):
     assert small.scripts[0].source == "builtin:tpcb-like"
 
 
+def test_activity_makes_phases_and_states_the_time_of_a_day(prepared):
+    day = [0.5] * 12 + [1] * 12
+    found = prepared(
+        SMALL.replace("}", f", activity: {{kind: daily, profile: {day}}}}}"), BIG.replace("}", ", rate: 20, activity: elastic}")
+    )
+    assert [one.activity.kind for one in found.options.tenants] == ["daily", "elastic"]
+    assert found.options.duration == 2.0 and found.options.repeats == 3
+    assert "A day of class small takes 48 s, and an hour is a phase." in found.defaults_chosen
+    assert any("blocks of 24 phases of 2 s, 3 at the two deciding numbers" in text for text in found.defaults_chosen)
+    assert found.options.time_budget > 2 * 3 * 24 * (2 + 1)
+    assert plan_lines(found.options, ())[1] == "  Each has to keep p95 ≤ 50 ms at 40 tps. Activity: daily."
+    short = prepared(SMALL.replace("}", ", activity: {kind: on-off, duty: 0.5}}"), BIG, duration="1s").options
+    assert short.duration == 1.0, "shorter than p95 at 40 tps needs, which all phases together have"
+
+
+@pytest.mark.parametrize("name", ["laptop.yaml", "day.yaml"])
+def test_the_examples_are_complete(prepared, name):
+    text = (Path(__file__).parents[3] / "scenarios/tenants" / name).read_text()
+    assert len(prepared(text=text, host_cores=2.0, host_memory="4GB").options.tenants) == 2
+
+
 def test_numbers_of_tenants_can_be_given(prepared):
     assert prepared(SMALL, BIG, databases=(4, 8)).options.databases == (1, 4, 8)
 
@@ -88,6 +109,8 @@ def test_numbers_of_tenants_can_be_given(prepared):
         ((SMALL, BIG.replace("name: big", "name: Big!")), "class 'Big!': 'name': "),
         ((SMALL, BIG.replace("vcpus: 1, ", "")), "class 'big' has no vcpus; give them there, or --vcpus for all classes"),
         ((SMALL, BIG.replace("memory: 256MB, ", "")), "class 'big' has no memory; give it there, or --memory for all classes"),
+        ((SMALL, BIG.replace("}", ", activity: elastic}")), "class 'big' has activity elastic, which multiplies a rate, and no rate"),
+        ((SMALL, BIG.replace("}", ", activity: {kind: on-off}}")), "class 'big': 'activity': activity on-off needs 'duty'"),
         ((SMALL, BIG.replace("vcpus: 1", "vcpus: 3")), "class 'big': --vcpus 3 is more than the 1 cores"),
         ((SMALL.replace("50ms", "50"), BIG), "class 'small': --slo p95=50: write a percentile and a limit with its unit"),
         ((SMALL.replace("0.75", "0.99"), BIG.replace("0.25", "0.01")), "class 'big' has a share of 0.01, so none of 1. tenants"),

@@ -16,7 +16,7 @@ from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned, propose
 from pgherd.studies.density.study import STUDY
 from pgherd.studies.density.tenant_mix import TenantClass, class_of, tenant_names
-from pgherd.studies.density.tenants import REFERENCES, fault_alone, misses, needs, smallest_complete
+from pgherd.studies.density.tenants import REFERENCES, fault_alone, misses, mix_phases, needs, smallest_complete
 from pgherd.studies.density.tenants_analyse import first_to_fail
 from simulated_queue import Queue
 
@@ -157,8 +157,11 @@ def test_an_open_answer_and_a_hopeless_one(mixed):
 
 
 def test_a_run_that_was_cut_is_reported(mixed):
-    analysis, _, _ = finished(mixed(time_budget=60.0))
+    analysis, _, _ = finished(mixed(time_budget=80.0))
     assert "raise --time-budget" in analysis.answer and analysis.findings["capacity"].value is None
+    analysis, _, results = finished(mixed(time_budget=124.0), taint=lambda trial: "steal")
+    assert sum("tenants" in result.trial.point for result in results) == 1
+    assert analysis.answer == "No answer: no number of tenants has enough blocks; raise --time-budget."
     analysis = STUDY.analyse(mixed(), [])
     assert analysis.answer == "No answer: no trial of class small alone finished." and analysis.tables == {"tenants": [], "alone": []}
 
@@ -172,6 +175,50 @@ def test_only_the_class_that_misses_is_blamed(mixed):
     first, reason, _ = first_to_fail(options, results, failing)
     assert first == small and reason in ("percentile", "share in a second", "schedule lag")
     assert needs(options, big) == "85 % of its throughput alone"
+
+
+# ---- activity
+
+
+def test_loads_change_at_phase_borders(mixed):
+    on_off = {**SMALL, "activity": {"kind": "on-off", "duty": 0.5, "start": "aligned"}}
+    options = mixed(on_off, {**BIG, "rate": 40.0, "activity": {"kind": "zipf", "exponent": 1.0}}, duration=2.0)
+    phases = mix_phases(options, 10)
+    assert [phase.name for phase in phases] == [f"phase{number:02d}" for number in range(1, 9)]
+    for number, phase in enumerate(phases):
+        by_class: dict[str, list[float]] = {"small": [], "big": []}
+        for address, load in phase.loads.items():
+            by_class[class_of(address)].append(load.rate)
+        assert by_class["small"] == ([100.0] * 8 if number < 4 else [])
+        assert sorted(by_class["big"]) == pytest.approx([80 / 3, 160 / 3])
+    assert len(mix_phases(mixed(), 10)) == 1
+
+
+def test_a_rate_of_less_than_a_transaction_in_a_phase_is_none(mixed):
+    profile = [0.004] * 12 + [1.0] * 12
+    phases = mix_phases(mixed({**SMALL, "activity": {"kind": "daily", "profile": profile}}, duration=2.0), 2)
+    assert [len(phase.loads) for phase in phases] == [0] * 12 + [2] * 12
+
+
+def test_a_percentile_is_that_of_all_phases_and_a_rate_of_each(mixed):
+    """2,000 tps of 22 tenants at once are too much for p99 within 10 ms, and half of them at a time are not."""
+    at_once, in_turn = (
+        finished(mixed({**SMALL, "weight": 1, "rate": 200.0, "activity": {"kind": "on-off", "duty": 0.5, "start": start}}, repeats=4))[0]
+        for start in ("aligned", "spread")
+    )
+    assert at_once.findings["capacity"].value + 5 < in_turn.findings["capacity"].value
+    rows = [row for row in at_once.tables["phases"] if row["tenants"] == at_once.findings["capacity"].value + 1]
+    assert [row["loaded_tenants"] for row in rows] == [rows[0]["loaded_tenants"]] * 4 + [0] * 4
+    assert rows[0]["late_share"].value > 0.01 and rows[4]["late_share"].value is None and rows[4]["throughput"].value == 0
+    assert "phases" not in finished(mixed())[0].tables
+
+
+def test_tenants_of_different_activity_are_compared_by_their_rates(mixed):
+    analysis, _, _ = finished(mixed({**SMALL, "weight": 1, "activity": {"kind": "zipf", "exponent": 1.0}}, repeats=3))
+    for row in analysis.tables["tenants"]:
+        if row["keeps"] == "yes" and row["class_tenants"] > 1:
+            assert row["min_max_ratio"].value == pytest.approx(1) and row["efficiency"].value == pytest.approx(1)
+            assert row["throughput"].value == pytest.approx(100)
 
 
 # ---- figures

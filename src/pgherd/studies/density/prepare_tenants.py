@@ -12,6 +12,7 @@ that do not have them::
         workload: tpcb-like           # or script and init_script
         rate: 20                      # or clients, without a rate
         slo: p99=50ms
+        activity: {kind: daily, profile: [0.2, …]}    # constant without it; see tenant_activity
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from pgherd.host import paths
 from pgherd.host.facts import gather
@@ -40,10 +41,11 @@ from pgherd.prepare.requests import first_fault, read_yaml
 from pgherd.prepare.volumes import DISK_RESERVE
 from pgherd.studies.density.objective import MOST_FULL
 from pgherd.studies.density.options import DensityOptions, DensityRequest
-from pgherd.studies.density.tenant_mix import CLASS_NAME, TenantClass, class_of, draw, shares, tenant_names
+from pgherd.studies.density.tenant_activity import PHASES, Activity
+from pgherd.studies.density.tenant_mix import CLASS_NAME, TenantClass, class_of, draw, phases_of, shares, tenant_names
 from pgherd.studies.density.tenants import REFERENCES, needs
 from pgherd.study.database_options import DEFAULT_BUDGET, EXISTING_SERVERS, target
-from pgherd.study.objectives import BLOCK_S, BLOCKS, LOG_LINES, block_seconds, describe_search
+from pgherd.study.objectives import BLOCK_S, BLOCKS, LOG_LINES, PROBE_BLOCKS, block_seconds, describe_search
 
 OF_A_CLASS = (
     *("vcpus", "memory", "scale", "workload", "script", "init_script", "read_only", "clients", "threads", "rate", "slo", "partitions"),
@@ -58,6 +60,10 @@ _NOT_WITH_TENANTS = (
 )
 """Options that need one kind of database, or that no test covers for several kinds."""
 SUM_TOLERANCE = 1e-6
+PHASE_S = 2.0
+"""Default length of a phase in seconds, if a trial has several."""
+SEARCH_BLOCKS = 6
+"""Blocks of the search, in addition to those of the two deciding numbers, for which the default time budget has room."""
 
 
 class ListedClass(Model):
@@ -66,6 +72,12 @@ class ListedClass(Model):
     name: str = Field(pattern=CLASS_NAME)
     share: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
     count: int | None = Field(None, ge=1)
+    activity: Activity = Activity()
+
+    @field_validator("activity", mode="before")
+    @classmethod
+    def _kind_alone(cls, value: Any) -> Any:
+        return {"kind": value} if isinstance(value, str) else value
 
 
 def prepare(node: Node, request: DensityRequest, file: str, dry: bool) -> PreparedStudy:
@@ -126,37 +138,54 @@ def read_classes(path: Path, base: Mapping[str, Any]) -> list[tuple[ListedClass,
     entries = document["classes"]
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path}: 'classes' is a list with at least one class, but it is {entries!r}")
-    listed = [_read_class(path, number, entry, base) for number, entry in enumerate(entries, 1)]
-    names = [one.name for one, _ in listed]
+    labels = [_label(path, number, entry) for number, entry in enumerate(entries, 1)]
+    listed = [_read_part(label, entry) for label, entry in zip(labels, entries, strict=True)]
+    names = [one.name for one in listed]
     for index, name in enumerate(names):
         if name in names[:index]:
             raise UsageError(f"{path}: class '{name}' is both number {names.index(name) + 1} and number {index + 1}; rename one")
-    _require_one_kind(path, [one for one, _ in listed])
-    return listed
+    _require_one_kind(path, listed)
+    if any(PHASES[one.activity.kind] > 1 for one in listed):  # a percentile is that of all phases, so a short phase is no fault
+        base = {key: value for key, value in base.items() if key != "duration"}
+    return [(one, _read_request(label, one, entry, base)) for label, one, entry in zip(labels, listed, entries, strict=True)]
 
 
-def _read_class(path: Path, number: int, entry: Any, base: Mapping[str, Any]) -> tuple[ListedClass, DensityRequest]:
+def _label(path: Path, number: int, entry: Any) -> str:
+    """Return the class of an entry in words for messages."""
     name = entry.get("name") if isinstance(entry, dict) else None
-    label = f"{path}: class '{name}'" if isinstance(name, str) and name else f"{path}: class number {number}"
+    return f"{path}: class '{name}'" if isinstance(name, str) and name else f"{path}: class number {number}"
+
+
+def _read_part(label: str, entry: Any) -> ListedClass:
+    """Return the part of a class in the mix."""
     if not isinstance(entry, dict):
         raise UsageError(f"{label} is a mapping with 'name' and 'share', but it is {entry!r}")
-    given = {key: value for key, value in entry.items() if key in OF_A_CLASS}
     try:
         one = ListedClass.model_validate({key: value for key, value in entry.items() if key not in OF_A_CLASS})
-        given |= {key: [given[key]] for key in _LISTS if isinstance(given.get(key), str)}
-        conflicting = {"script", "init_script", "read_only"} if "workload" in given else {"workload"} if "script" in given else set()
-        values = {key: value for key, value in base.items() if key not in conflicting} | given
-        if not values.get("slo"):
-            values.setdefault("duration", f"{BLOCK_S:g}s")  # with an objective, blocks may be longer
-        request = DensityRequest.model_validate(values)
     except ValidationError as error:
         raise UsageError(f"{label}: {first_fault(error)}") from None
     if (one.share is None) == (one.count is None):
         both = f"share {one.share:g} and count {one.count}" if one.share is not None else "neither share nor count"
         raise UsageError(f"{label} has {both}; give one of them")
+    return one
+
+
+def _read_request(label: str, one: ListedClass, entry: Mapping[str, Any], base: Mapping[str, Any]) -> DensityRequest:
+    """Return the request for one database of a class: its options, and those of the run that it does not have."""
+    given = {key: [value] if key in _LISTS and isinstance(value, str) else value for key, value in entry.items() if key in OF_A_CLASS}
+    conflicting = {"script", "init_script", "read_only"} if "workload" in given else {"workload"} if "script" in given else set()
+    values = {key: value for key, value in base.items() if key not in conflicting} | given
+    if not values.get("slo"):
+        values.setdefault("duration", f"{BLOCK_S:g}s")  # with an objective, blocks may be longer
+    try:
+        request = DensityRequest.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(f"{label}: {first_fault(error)}") from None
     if request.vcpus is None:
         raise UsageError(f"{label} has no vcpus; give them there, or --vcpus for all classes")
-    return one, request
+    if one.activity.needs_rate and request.rate is None:
+        raise UsageError(f"{label} has activity {one.activity.kind}, which multiplies a rate, and no rate; give one")
+    return request
 
 
 def _require_one_kind(path: Path, classes: Sequence[ListedClass]) -> None:
@@ -195,7 +224,7 @@ def _complete(node: Node, path: Path, one: ListedClass, request: DensityRequest,
 def _class(one: ListedClass, prepared: PreparedStudy) -> TenantClass:
     options = prepared.options
     fields = {name: getattr(options, name) for name in type(options).model_fields if name in TenantClass.model_fields}
-    return TenantClass.model_validate(fields | {"name": one.name, "weight": one.share or one.count})
+    return TenantClass.model_validate(fields | {"name": one.name, "weight": one.share or one.count, "activity": one.activity})
 
 
 def _candidates(
@@ -237,10 +266,13 @@ def _options(
     first = by_class[classes[0].name].options
     assert isinstance(first, DensityOptions)
     parts = shares([one.weight for one in classes])
+    phases, given = phases_of(classes), "duration" in request.model_fields_set
     lengths = [block_seconds(one, one.rate or float(LOG_LINES)) or one.duration for one in classes if one.objectives]
-    duration = float(request.duration) if "duration" in request.model_fields_set else max([BLOCK_S, *lengths])
-    repeats = request.planned_repeats(BLOCKS)
+    # The percentile of several phases is that of all their transactions.
+    duration = float(request.duration) if given else max([BLOCK_S, *lengths]) if phases == 1 else PHASE_S
+    repeats = request.planned_repeats(BLOCKS if phases == 1 else PROBE_BLOCKS)
     references = REFERENCES * len(classes) * (duration + request.warmup)
+    search = DEFAULT_BUDGET if phases == 1 else (2 * repeats + SEARCH_BLOCKS) * phases * (duration + request.warmup)
     return DensityOptions.model_validate(
         {
             **{name: getattr(first, name) for name in DensityOptions.model_fields},
@@ -258,7 +290,7 @@ def _options(
             "duration": duration,
             "repeats": repeats,
             "fixed_repeats": request.repeats is not None,
-            "time_budget": request.time_budget or DEFAULT_BUDGET + references,
+            "time_budget": request.time_budget or max(DEFAULT_BUDGET, search) + references,
             "seed": seed,
         }
     )
@@ -267,9 +299,13 @@ def _options(
 def _messages(options: DensityOptions, counts: Mapping[str, int]) -> list[str]:
     largest = max(options.databases)
     mix = ", ".join(f"{counts[one.name]} {one.name}" for one in options.tenants)
+    phases, daily = phases_of(options.tenants), [one.name for one in options.tenants if one.activity.kind == "daily"]
+    times = f"{phases} phases of {options.duration:g} s" if phases > 1 else f"{options.duration:g} s"
+    day = [f"A day of class {', '.join(daily)} takes {phases * options.duration:g} s, and an hour is a phase."] if daily else []
     return [
+        *day,
         f"Search over 1 to {largest} tenants (at most {mix}), after {REFERENCES} trials of each class alone: blocks of "
-        f"{options.duration:g} s, {options.repeats} at the two deciding numbers.",
+        f"{times}, {options.repeats} at the two deciding numbers.",
     ]
 
 
@@ -281,7 +317,8 @@ def plan_lines(options: DensityOptions) -> list[str]:
         scripts = ", ".join(script.source.removeprefix("builtin:") for script in one.scripts)
         load = f"{scripts} of scale {one.scale}, {one.clients} client{'' if one.clients == 1 else 's'}"
         lines.append(f"Class {one.name}, {100 * float(part):.3g} % of the tenants: {', '.join(limits)}; {load}.")
-        lines.append(f"  Each has to keep {needs(options, one)}.")
+        active = "" if one.activity.kind == "constant" else f" Activity: {one.activity.kind}."
+        lines.append(f"  Each has to keep {needs(options, one)}.{active}")
     return lines
 
 

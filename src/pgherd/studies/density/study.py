@@ -91,6 +91,17 @@ STUDY = Study(
                 Column("tainted\ntrials", "tainted_trials", "tainted"),
             ),
         ),
+        "phases": TableView(
+            columns=(
+                Column("tenants", "tenants", "number"),
+                Column("class", "class"),
+                Column("phase", "phase", "number"),
+                Column("with\nload", "loaded_tenants", "number"),
+                Column("rate\ntps", "rate", "number"),
+                Column("throughput\ntps", "throughput", "value ±"),
+                Column("late\n%", "late_share", "share"),
+            ),
+        ),
         "alone": TableView(
             columns=(
                 Column("class", "class"),
@@ -130,6 +141,7 @@ STUDY = Study(
         "capacity_per_price": "capacity per price",
         "class": "class",
         "class_tenants": "tenants of the class",
+        "loaded_tenants": "tenants with load",
         "class_share": "share of the mix",
         "has_to_keep": "each tenant has to keep",
         "throughput_alone": "throughput alone",

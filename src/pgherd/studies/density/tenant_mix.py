@@ -11,6 +11,7 @@ from fractions import Fraction
 from pydantic import Field
 
 from pgherd.model.load import Load
+from pgherd.studies.density.tenant_activity import PHASES, Activity
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.study.objectives import ObjectiveOptions, rate_sampling
 
@@ -27,15 +28,17 @@ class TenantClass(ObjectiveOptions, DatabaseOptions):
     name: str = Field(pattern=CLASS_NAME)
     weight: float = Field(gt=0, allow_inf_nan=False)
     clients: int = Field(ge=1)
+    activity: Activity = Activity()
 
-    def tenant_load(self) -> Load:
-        """Return the load of one tenant."""
+    def tenant_load(self, factor: float = 1.0) -> Load:
+        """Return the load of one tenant, with its rate times a factor."""
         load = self.load(self.clients)
+        rate = None if self.rate is None else factor * self.rate
         if not self.objectives:
-            return load
+            return load.model_copy(update={"rate": rate})
         logged_by_name = any(script.name is not None for script in load.scripts)
-        sampling = load.sampling if self.rate is None or logged_by_name else rate_sampling(self.rate)
-        return load.model_copy(update={"objectives": self.objectives, "sampling": sampling})
+        sampling = load.sampling if rate is None or logged_by_name else rate_sampling(rate)
+        return load.model_copy(update={"rate": rate, "objectives": self.objectives, "sampling": sampling})
 
 
 def shares(weights: Sequence[float]) -> tuple[Fraction, ...]:
@@ -70,6 +73,11 @@ def tenant_names(classes: Sequence[TenantClass], tenants: int, seed: int) -> tup
         counts[index] += 1
         named.append((f"{classes[index].name}-{counts[index]:02d}", classes[index]))
     return tuple(named)
+
+
+def phases_of(classes: Sequence[TenantClass]) -> int:
+    """Return the number of phases of a trial: that of the activity which needs most."""
+    return max(PHASES[one.activity.kind] for one in classes)
 
 
 def class_of(target: str) -> str:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pgherd.analysis import pass_search
 from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Deployment, Host
-from pgherd.model.load import Phase
-from pgherd.model.result import TargetResult, TrialResult
+from pgherd.model.load import LatencyObjective, Load, Phase
+from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.density.tenant_mix import TenantClass, class_of, tenant_names
+from pgherd.studies.density.tenant_mix import TenantClass, class_of, phases_of, tenant_names
 from pgherd.study import objectives as judged
 from pgherd.study.database_options import target
 from pgherd.study.objectives import START_S, TAINTED_ATTEMPTS, Search
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 REFERENCES = 3
 """Trials of one tenant of each class alone."""
+PERCENTILE = "percentile"
 EFFICIENCY = "efficiency"
 """Condition that a class without rate and objective misses."""
 
@@ -71,7 +73,9 @@ def _reference(options: DensityOptions, results: Sequence[TrialResult], one: Ten
     names = [name for name, _ in tenant_names(options.tenants, max(options.databases), options.seed)]
     alone = next(name for name in names if class_of(target(name)) == one.name)
     point: dict[str, int | float | str] = {"alone": one.name}
-    return _trial(options, _largest(options, results, smallest_complete(options)), {alone}, point, repeat, "reference")
+    enough = judged.block_seconds(one, one.rate or float(judged.LOG_LINES)) if one.objectives else None
+    phase = _phase(options, "steady", {target(alone): one.tenant_load()}, max(options.duration, enough or 0.0))
+    return _trial(options, _largest(options, results, smallest_complete(options)), (phase,), point, repeat, "reference")
 
 
 def smallest_complete(options: DensityOptions) -> int:
@@ -84,8 +88,8 @@ def search_of(options: DensityOptions, results: Sequence[TrialResult]) -> Search
     """Return the search over the numbers of tenants."""
 
     def block(size: float, repeat: int, reason: str) -> Trial:
-        loaded = {name for name, _ in tenant_names(options.tenants, int(size), options.seed)}
-        return _trial(options, _largest(options, results, int(size)), loaded, {"tenants": int(size)}, repeat, reason)
+        containers = _largest(options, results, int(size))
+        return _trial(options, containers, mix_phases(options, int(size)), {"tenants": int(size)}, repeat, reason)
 
     def size_of(point: Mapping[str, int | float | str]) -> float | None:
         return float(point["tenants"]) if "tenants" in point else None
@@ -98,17 +102,43 @@ def _largest(options: DensityOptions, results: Sequence[TrialResult], tenants: i
     return max([tenants, *(len(result.trial.deployment.hosts[0].containers) for result in results)])
 
 
+def mix_phases(options: DensityOptions, tenants: int) -> tuple[Phase, ...]:
+    """Return the phases of a block. In each, every tenant has the load of its activity, or none.
+
+    A rate of less than one transaction in a phase is none, because pgbench would wait for it after the phase.
+    """
+    named = tenant_names(options.tenants, tenants, options.seed)
+    counts, number = Counter(one.name for _, one in named), phases_of(options.tenants)
+    phases = []
+    for index in range(number):
+        loads, seen = {}, Counter[str]()
+        for name, one in named:
+            factor = one.activity.factor(seen[one.name], counts[one.name], index, number, options.seed)
+            seen[one.name] += 1
+            if factor > 0 and (one.rate is None or factor * one.rate * options.duration >= 1):
+                loads[target(name)] = one.tenant_load(factor)
+        phases.append(_phase(options, "steady" if number == 1 else f"phase{index + 1:02d}", loads, options.duration))
+    return tuple(phases)
+
+
+def _phase(options: DensityOptions, name: str, loads: dict[str, Load], seconds: float) -> Phase:
+    return Phase(name=name, warmup=options.warmup + START_S * len(loads), seconds=seconds, loads=loads)
+
+
 def _trial(
-    options: DensityOptions, containers: int, loaded: set[str], point: dict[str, int | float | str], repeat: int, reason: str
+    options: DensityOptions,
+    containers: int,
+    phases: tuple[Phase, ...],
+    point: dict[str, int | float | str],
+    repeat: int,
+    reason: str,
 ) -> Trial:
-    """Return a trial that loads some tenants of a deployment. The others are idle."""
-    named = tenant_names(options.tenants, containers, options.seed)
-    loads = {target(name): one.tenant_load() for name, one in named if name in loaded}
+    """Return a trial with the first tenants of the mix as containers. Those without load are idle."""
     host = Host(
         cores=options.host_cores,
         memory=options.host_memory,
         labels=options.labels,
-        containers=tuple(one.container(name) for name, one in named),
+        containers=tuple(one.container(name) for name, one in tenant_names(options.tenants, containers, options.seed)),
     )
     return Trial(
         point=point,
@@ -116,7 +146,7 @@ def _trial(
         reason=reason,
         deployment=Deployment(hosts=(host,), volumes=options.volumes),
         state=options.start_state,
-        phases=(Phase(warmup=options.warmup + START_S * len(loads), seconds=options.duration, loads=loads),),
+        phases=phases,
     )
 
 
@@ -132,33 +162,49 @@ def part_of(result: TrialResult, name: str) -> TrialResult:
     return result.model_copy(update={"phases": phases})
 
 
-def tenants_in(result: TrialResult, name: str) -> list[list[TargetResult]]:
-    """Return the results of each tenant of a class: one for each phase in which it had a load."""
-    found: dict[str, list[TargetResult]] = {}
-    for phase in part_of(result, name).phases:
-        for one in phase.targets:
-            found.setdefault(one.target, []).append(one)
-    return list(found.values())
+def tenant_throughputs(result: TrialResult, one: TenantClass, *, relative: bool = False) -> list[float]:
+    """Return the throughput of each tenant of a class over the phases in which it had a load.
 
-
-def tenant_throughputs(result: TrialResult, name: str) -> list[float]:
-    """Return the throughput of each tenant of a class, over the phases in which it had a load."""
-    return [statistics.fmean(part.throughput for part in parts) for parts in tenants_in(result, name)]
+    ``relative``: as if its rate were that of the class in all phases, so that tenants of different activity can be compared.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for plan, phase in zip(result.trial.phases, part_of(result, one.name).phases, strict=False):
+        for tenant in phase.targets:
+            rate = plan.loads[tenant.target].rate
+            factor = rate / one.rate if relative and rate is not None and one.rate is not None else 1.0
+            found.setdefault(tenant.target, []).append((tenant.throughput, factor))
+    return [math.fsum(value for value, _ in parts) / math.fsum(factor for _, factor in parts) for parts in found.values()]
 
 
 def alone_throughput(results: Sequence[TrialResult], one: TenantClass) -> list[float]:
     """Return the throughput of one tenant of a class alone in each trial that counts."""
-    return [value for result in judged.used_blocks(references_of(results, one)) for value in tenant_throughputs(result, one.name)]
+    return [value for result in judged.used_blocks(references_of(results, one)) for value in tenant_throughputs(result, one)]
 
 
 def misses(options: DensityOptions, results: Sequence[TrialResult], result: TrialResult, one: TenantClass) -> tuple[str, ...]:
-    """Return the conditions that a class fails in a finished block, the first one first. Empty: it passes, or has no tenant there."""
-    found: list[str] = list(judged.misses(part_of(result, one.name), one.objectives, options.thresholds))
-    alone, here = alone_throughput(results, one), tenant_throughputs(result, one.name)
+    """Return the conditions that a class fails in a finished block, the first one first. Empty: it passes, or has no tenant there.
+
+    A percentile is that of a tenant over all phases. The other conditions hold in each phase.
+    """
+    part = part_of(result, one.name)
+    found: list[str] = [PERCENTILE] if any(_late(part, objective) for objective in one.objectives) else []
+    found += [miss for miss in judged.misses(part, one.objectives, options.thresholds) if miss != PERCENTILE]
+    alone, here = alone_throughput(results, one), tenant_throughputs(result, one)
     relative = one.rate is None and not one.objectives
     if relative and here and alone and statistics.fmean(here) < options.efficiency * statistics.fmean(alone):
         found.append(EFFICIENCY)
     return tuple(found)
+
+
+def _late(part: TrialResult, objective: LatencyObjective) -> bool:
+    """Return whether any tenant has too many late transactions over all phases."""
+    logged: Counter[str] = Counter()
+    late: Counter[str] = Counter()
+    for phase in part.phases:
+        for tenant in phase.targets:
+            logged[tenant.target] += int(tenant.values.get("logged_tx", 0))
+            late[tenant.target] += int(tenant.values.get(f"late_{objective.key}_tx", 0))
+    return any(late[name] > objective.allowed * count for name, count in logged.items())
 
 
 def tallies_of(options: DensityOptions, search: Search, results: Sequence[TrialResult]) -> dict[float, pass_search.Tally]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.load import LatencyObjective
 from pgherd.model.result import TrialResult
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.tenant_mix import TenantClass, class_of
+from pgherd.studies.density.tenant_mix import TenantClass, class_of, phases_of, tenant_names
 from pgherd.studies.density.tenants import (
     alone_throughput,
     fault_alone,
@@ -44,9 +45,12 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     subject = _subject(options, limit)
     decided = pass_search.is_decided(limit, search.candidates)
     used = [trial for trials in blocks.values() for trial in trials]
-    fault = "" if used else fault_alone(options, results) or "no block was measured"
-    capacity = capacity_finding(limit, search, subject) if used else missing("tenants", fault)
-    rows = [_row(options, results, size, trials, one) for size, trials in blocks.items() for one in options.tenants if _count(trials, one)]
+    measured = limit.value is not None or limit.failing is not None
+    fault = "" if measured else fault_alone(options, results) or "no number of tenants has enough blocks; raise --time-budget"
+    capacity = missing("tenants", fault) if fault else capacity_finding(limit, search, subject)
+    present = [(size, one) for size, trials in blocks.items() for one in options.tenants if trials and _count(options, size, one)]
+    rows = [_row(options, results, size, blocks[size], one) for size, one in present]
+    by_phase = [row for size, one in present if size in (limit.value, limit.failing) for row in _phase_rows(size, blocks[size], one)]
     alone = [_row_alone(options, results, one) for one in options.tenants if judged.used_blocks(references_of(results, one))]
     used += [trial for one in options.tenants for trial in judged.used_blocks(references_of(results, one))]
     grade = grade_of([not trial.tainted for trial in used], {trial.trial.key() for trial in used}, results, whole=decided)
@@ -58,7 +62,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         grade="C" if fault or limit.value is None else grade,
         grade_reason=fault or reason,
         findings={"capacity": capacity, **_findings(rows, alone, limit)},
-        tables={"tenants": rows, "alone": alone},
+        tables={"tenants": rows, "alone": alone, **({"phases": by_phase} if phases_of(options.tenants) > 1 else {})},
         warnings=trial_warnings(results, "a size"),
         next_steps=next_steps(limit, search, subject, decided=decided),
     )
@@ -82,9 +86,9 @@ def _fit(size: float) -> str:
     return f"{_tenants(size)} fit{'s' if size == 1 else ''}"
 
 
-def _count(trials: Sequence[TrialResult], one: TenantClass) -> int:
-    """Return the number of tenants of a class in the blocks of a size."""
-    return sum(class_of(target) == one.name for target in trials[0].trial.phases[0].loads) if trials else 0
+def _count(options: DensityOptions, size: float, one: TenantClass) -> int:
+    """Return the number of tenants of a class in a mix."""
+    return sum(other.name == one.name for _, other in tenant_names(options.tenants, int(size), options.seed))
 
 
 # ---- what fails first
@@ -103,14 +107,20 @@ def first_to_fail(
 
 
 def bottleneck(options: DensityOptions, blocks: Sequence[TrialResult], one: TenantClass) -> str:
-    """Return the resource that is short for a class in most phases of its blocks: CPU, CPU quota, clients, disk or unknown."""
-    found: Counter[str] = Counter()
+    """Return the resource that is short for a class in most phases: CPU, CPU quota, clients, disk or unknown.
+
+    If it misses an objective or its rate in some phases, only these count.
+    """
+    found: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     for block in blocks:
         part = part_of(block, one.name)
         for plan, phase in zip(part.trial.phases, part.phases, strict=False):
-            trial = part.model_copy(update={"trial": part.trial.model_copy(update={"phases": (plan,)}), "phases": [phase]})
-            found[failing_resource(options, trial, phase)] += bool(phase.targets)
-    name = found.most_common(1)[0][0] if found else "unknown"
+            if phase.targets:
+                trial = part.model_copy(update={"trial": part.trial.model_copy(update={"phases": (plan,)}), "phases": [phase]})
+                failed = bool(judged.misses(trial, one.objectives, options.thresholds))
+                found[failed][failing_resource(options, trial, phase)] += 1
+    counts = found[True] or found[False]
+    name = counts.most_common(1)[0][0] if counts else "unknown"
     return BOTTLENECKS.get(name, name)
 
 
@@ -141,7 +151,7 @@ def _details(
         if size is None:
             continue
         trials = blocks[size]
-        mix = ", ".join(f"{count} {one.name}" for one in options.tenants if (count := _count(trials, one)))
+        mix = ", ".join(f"{count} {one.name}" for one in options.tenants if (count := _count(options, size, one)))
         failed = {one.name: [names[0] for trial in trials if (names := misses(options, results, trial, one))] for one in options.tenants}
         reasons = [f"class {name} fails {len(why)} by {Counter(why).most_common(1)[0][0]}" for name, why in failed.items() if why]
         sentences.append(f"{_tenants(size)} ({mix}), {len(trials)} blocks: {', '.join(reasons) or 'every class passes all'}.")
@@ -158,7 +168,7 @@ def _row(options: DensityOptions, results: Sequence[TrialResult], size: float, t
     return {
         "tenants": int(size),
         "class": one.name,
-        "class_tenants": _count(trials, one),
+        "class_tenants": _count(options, size, one),
         "keeps": "yes" if 2 * len(failed) <= len(trials) else "no",
         **_values(trials, one),
         "efficiency": _efficiency(results, trials, one),
@@ -186,9 +196,33 @@ def _row_alone(options: DensityOptions, results: Sequence[TrialResult], one: Ten
     }
 
 
+def _phase_rows(size: float, trials: Sequence[TrialResult], one: TenantClass) -> list[Row]:
+    """Return the rows of a class at a size by phase: who suffered, and when."""
+    rows: list[Row] = []
+    for index, plan in enumerate(trials[0].trial.phases):
+        loads = [load for target, load in plan.loads.items() if class_of(target) == one.name]
+        parts = [part_of(trial, one.name).phases[index].targets for trial in trials]
+        late = [max(shares) for part in parts if (shares := [judged.late_share(t, o) for t in part for o in one.objectives])]
+        rates = [load.rate for load in loads if load.rate is not None]
+        rows.append(
+            {
+                "tenants": int(size),
+                "class": one.name,
+                "phase": index + 1,
+                "loaded_tenants": len(loads),
+                "rate": math.fsum(rates) if rates else None,
+                "throughput": as_finding(mean_interval([math.fsum(target.throughput for target in part) for part in parts]), "tps"),
+                "late_share": as_finding(median_interval(late), "ratio", "worst tenant, median of the blocks")
+                if late
+                else missing("ratio", "no objective, or no load"),
+            }
+        )
+    return rows
+
+
 def _values(trials: Sequence[TrialResult], one: TenantClass) -> Row:
     """Return the throughput of a tenant, and each percentile of the worst tenant."""
-    means = [statistics.fmean(values) for trial in trials if (values := tenant_throughputs(trial, one.name))]
+    means = [statistics.fmean(values) for trial in trials if (values := tenant_throughputs(trial, one))]
     row: Row = {"throughput": as_finding(mean_interval(means), "tps", "of one tenant") if means else missing("tps", "no tenant had a load")}
     parts = [part_of(trial, one.name) for trial in trials]
     for objective in one.objectives:
@@ -214,7 +248,7 @@ def _key(objective: LatencyObjective) -> str:
 
 def _efficiency(results: Sequence[TrialResult], trials: Sequence[TrialResult], one: TenantClass) -> Finding:
     """Return the throughput of a tenant ÷ that of one tenant of its class alone."""
-    here = [statistics.fmean(values) for trial in trials if (values := tenant_throughputs(trial, one.name))]
+    here = [statistics.fmean(values) for trial in trials if (values := tenant_throughputs(trial, one, relative=True))]
     alone = alone_throughput(results, one)
     if not here or not alone or sum(here) <= 0 or sum(alone) <= 0:
         return missing("ratio", "no throughput of a tenant, or of one alone")
@@ -223,7 +257,7 @@ def _efficiency(results: Sequence[TrialResult], trials: Sequence[TrialResult], o
 
 def _fairness(trials: Sequence[TrialResult], one: TenantClass) -> Finding:
     """Return the throughput of the slowest tenant of a class ÷ that of the fastest one."""
-    by_trial = [values for trial in trials if len(values := tenant_throughputs(trial, one.name)) > 1]
+    by_trial = [values for trial in trials if len(values := tenant_throughputs(trial, one, relative=True)) > 1]
     ratios = [min(values) / max(values) for values in by_trial if max(values) > 0]
     if not ratios:
         return missing("ratio", "fewer than two tenants of the class")
