@@ -33,7 +33,7 @@ def test_a_mix_from_servers_to_report(pgherd, tmp_path) -> None:
     ended = pgherd("density", "--tenants", str(tmp_path / "tenants.yaml"), *words, *ANY_LOAD, "--json")
     assert ended.code in (0, 1), ended  # on a busy machine a rate may be missed
     document = json.loads(ended.out)
-    assert {row["class"]: row["class_share"] for row in document["tables"]["alone"]} == {"small": 0.75, "big": 0.25}
+    assert {row["class"]: row["class_share"] for row in document["tables"]["classes_alone"]} == {"small": 0.75, "big": 0.25}
     assert len(document["answer"].split()) <= 20
     trials = list(pgherd.trials())
     alone = [trial for trial in trials if "alone" in trial["trial"]["point"]]

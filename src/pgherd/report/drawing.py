@@ -107,7 +107,7 @@ def builders(study: str) -> dict[str, FigureBuilder]:
 
 
 _SEARCHES = {"objective", "tenants"}
-"""Tables of a search for the largest size. The figure of the same name replaces the other figures of the study."""
+"""Tables of a search for the largest size. Of the study's figures, such a run has those that are named after one of its tables."""
 
 
 def draw(inputs: FigureInputs) -> tuple[list[RenderedFigure], dict[str, str]]:
@@ -116,12 +116,12 @@ def draw(inputs: FigureInputs) -> tuple[list[RenderedFigure], dict[str, str]]:
 
     figures: list[RenderedFigure] = []
     omitted: dict[str, str] = {}
-    searches = _SEARCHES & set(inputs.analysis.tables)
+    search = not _SEARCHES.isdisjoint(inputs.analysis.tables)
     for name, builder in builders(inputs.record.study).items():
         if inputs.analysis.tables.get(FUNCTIONAL_TABLE) and name not in _OF_MEMORY:
             omitted[name] = EMULATION_REASON  # emulated processors: figures of speed or CPU are meaningless
             continue
-        if searches and name not in searches and builder.__module__.startswith("pgherd.studies."):
+        if search and name not in inputs.analysis.tables and builder.__module__.startswith("pgherd.studies."):
             continue  # a search has none of the study's other tables
         try:
             with debug_mode(False):  # schema checks take longer than drawing, and the tests do them

@@ -9,7 +9,8 @@ import pytest
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.prepare import servers
-from pgherd.studies.density.options import DensityRequest
+from pgherd.prepare.prepared_study import keep_inputs
+from pgherd.studies.density.options import DensityOptions, DensityRequest
 from pgherd.studies.density.prepare import plan_lines, prepare
 from pgherd.studies.density.propose import propose
 from pgherd.studies.density.tenant_mix import class_of
@@ -47,6 +48,8 @@ def test_a_mix_is_completed(prepared):
     # 2 GB hold 10 tenants of 128 MB and 3 of 256 MB.
     assert found.options.databases == tuple(range(1, 14)) and found.options.max_databases_in_memory == 13
     assert found.memory == 2**31
+    again = DensityOptions.model_validate_json(found.options.model_dump_json())
+    assert again == found.options and propose(again, []) == propose(found.options, []), "as a resumed run reads them"
     lines = plan_lines(found.options, ())
     assert lines[0] == f"Class small, 75 % of the tenants: 0.25 vCPU, 128 MB; select-only of scale 1, {small.clients} clients."
     assert lines[3] == "  Each has to keep 85 % of its throughput alone."
@@ -67,6 +70,9 @@ def test_a_class_has_a_workload_or_scripts(prepared, tmp_path):
     own = BIG.replace("clients: 4", f"clients: 4, script: {script}, read_only: true")
     _, big = prepared(SMALL, own).options.tenants
     assert Path(big.scripts[0].source).name == "own.sql" and big.read_only
+    kept, digests = keep_inputs(LocalNode(), prepared(SMALL, own).options, tmp_path / "inputs")
+    assert kept.tenants[1].scripts[0].source == str(tmp_path / "inputs/big" / Path(kept.tenants[1].scripts[0].source).name)
+    assert Path(kept.tenants[1].scripts[0].source).read_text() == "SELECT 1;\n" and len(digests) == 1
     small, _ = prepared(SMALL.replace("rate: 40", "rate: 40, workload: tpcb-like"), BIG, script=(str(script),)).options.tenants
     assert small.scripts[0].source == "builtin:tpcb-like"
 

@@ -134,7 +134,7 @@ def test_a_row_for_each_class_and_size(mixed):
     assert small["p99"].value is not None and "p99" not in big and big["p95"].value == 2.0
     assert analysis.findings["p99{class=small}"] == small["p99"]
     assert analysis.findings["throughput_alone{class=big}"].value == pytest.approx(600)
-    alone = {row["class"]: row for row in analysis.tables["alone"]}
+    alone = {row["class"]: row for row in analysis.tables["classes_alone"]}
     assert alone["small"]["class_share"] == 0.8 and alone["small"]["has_to_keep"] == "p99 ≤ 10 ms at 100 tps"
 
 
@@ -145,6 +145,21 @@ def test_a_class_that_cannot_keep_its_needs_alone_ends_the_run(mixed):
     assert analysis.answer.startswith("No answer: class small misses p99 ≤ 10 ms at 5000 tps even alone, by ")
     assert analysis.answer.endswith("; it makes 4,000 tps.") and analysis.findings["capacity"].value is None
     assert fault_alone(options, results) == analysis.grade_reason
+
+
+def test_a_reference_cannot_miss_the_mean_of_the_references(mixed):
+    """Of 600, 200 and 200 tps, two are below 85 % of the mean, which is no fault of the class."""
+    options = mixed()
+    _, _, results = finished(options)
+    references = [result for result in results if result.trial.point == {"alone": "big"}]
+    uneven = []
+    for number, result in enumerate(references):
+        (phase,) = result.phases
+        (only,) = phase.targets
+        slower = phase.model_copy(update={"targets": [only.model_copy(update={"throughput": 200.0 if number else 600.0})]})
+        uneven.append(result.model_copy(update={"phases": [slower]}))
+    small = [result for result in results if result.trial.point == {"alone": "small"}]
+    assert fault_alone(options, [*small, *uneven]) == ""
 
 
 def test_an_open_answer_and_a_hopeless_one(mixed):
@@ -163,7 +178,8 @@ def test_a_run_that_was_cut_is_reported(mixed):
     assert sum("tenants" in result.trial.point for result in results) == 1
     assert analysis.answer == "No answer: no number of tenants has enough blocks; raise --time-budget."
     analysis = STUDY.analyse(mixed(), [])
-    assert analysis.answer == "No answer: no trial of class small alone finished." and analysis.tables == {"tenants": [], "alone": []}
+    assert analysis.answer == "No answer: no trial of class small alone finished."
+    assert analysis.tables == {"tenants": [], "classes_alone": []}
 
 
 def test_only_the_class_that_misses_is_blamed(mixed):
@@ -234,6 +250,19 @@ def test_the_figure_shows_each_class_and_where_it_fails(mixed, run8):
     assert {"throughput", "efficiency", "fairness"}.isdisjoint({one.name for one in drawn} | set(left_out))
 
 
+def test_the_figure_of_phases_shows_who_was_late_and_when(mixed, run8):
+    on_off = {**SMALL, "weight": 1, "rate": 200.0, "activity": {"kind": "on-off", "duty": 0.5, "start": "aligned"}}
+    analysis, _, _ = finished(mixed(on_off, repeats=4))
+    record = run8[0].model_copy(update={"analysis": analysis})
+    drawn, _ = drawing.draw(FigureInputs(record, analysis, []))
+    text = " ".join(ElementTree.fromstring(next(one for one in drawn if one.name == "phases").svg).itertext())
+    assert "late transactions of the worst tenant, %" in text and "small" in text
+    worst = max(row["late_share"].value or 0 for row in analysis.tables["phases"])
+    assert worst > 0.01 and f"with {analysis.findings['capacity'].value + 1:g} tenants" in text
+
+
 def test_equal_databases_have_no_figure_of_a_mix(run8):
     with pytest.raises(FigureUnavailable, match="^$"):
         figures_tenants.tenants(FigureInputs(run8[0], run8[0].analysis, []))
+    with pytest.raises(FigureUnavailable, match="^$"):
+        figures_tenants.phases(FigureInputs(run8[0], run8[0].analysis, []))

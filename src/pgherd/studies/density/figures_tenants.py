@@ -50,6 +50,36 @@ def tenants(inputs: FigureInputs) -> Figure:
     return Figure(inputs.analysis.answer, chart, (TRIALS,))
 
 
+@register("phases")
+def phases(inputs: FigureInputs) -> Figure:
+    """Draw the late transactions of the worst tenant of each class by phase, at the largest size of the table: who suffered, and when."""
+    rows = [row for row in inputs.analysis.tables.get("phases", []) if finite(row["late_share"]) is not None]
+    if not rows:
+        raise FigureUnavailable("no class with phases has an objective" if "phases" in inputs.analysis.tables else "")
+    size = max(finite(row["tenants"]) or 0.0 for row in rows)
+    points = [
+        {"phase": finite(row["phase"]), "late": 100 * (finite(row["late_share"]) or 0.0), "class": clean(row["class"])}
+        for row in rows
+        if finite(row["tenants"]) == size
+    ]
+    names = list(dict.fromkeys(str(point["class"]) for point in points))
+    colour = alt.Color("class:N", scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])), legend=alt.Legend(title="class"))
+    chart = (
+        alt.Chart(data(points))
+        .mark_line(strokeWidth=1.8, point=True)
+        .encode(
+            x=alt.X("phase:Q", title="phase", axis=alt.Axis(tickMinStep=1, grid=False)),
+            y=alt.Y("late:Q", title="late transactions of the worst tenant, %", axis=alt.Axis(format="~r")),
+            color=colour,
+        )
+    )
+    sentence = f"Late transactions by phase with {size:g} tenants"
+    chart = chart.properties(
+        width=chart_style.plot_width(), height=HEIGHT, title=chart_style.title(sentence, "Median of the blocks. Idle tenants have none.")
+    )
+    return Figure(sentence, chart, (TRIALS,))
+
+
 @register("fairness")
 def fairness(inputs: FigureInputs) -> Figure:
     """Draw the general figure, but not for a mix: tenants of different classes have different throughputs."""

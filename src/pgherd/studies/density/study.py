@@ -102,7 +102,7 @@ STUDY = Study(
                 Column("late\n%", "late_share", "share"),
             ),
         ),
-        "alone": TableView(
+        "classes_alone": TableView(
             columns=(
                 Column("class", "class"),
                 Column("share\n%", "class_share", "share"),
@@ -145,7 +145,7 @@ STUDY = Study(
         "class_share": "share of the mix",
         "has_to_keep": "each tenant has to keep",
         "throughput_alone": "throughput alone",
-        "alone": "one tenant of each class alone",
+        "classes_alone": "one tenant of each class alone",
     },
     percent=frozenset(
         {

@@ -190,7 +190,7 @@ def misses(options: DensityOptions, results: Sequence[TrialResult], result: Tria
     found: list[str] = [PERCENTILE] if any(_late(part, objective) for objective in one.objectives) else []
     found += [miss for miss in judged.misses(part, one.objectives, options.thresholds) if miss != PERCENTILE]
     alone, here = alone_throughput(results, one), tenant_throughputs(result, one)
-    relative = one.rate is None and not one.objectives
+    relative = one.rate is None and not one.objectives and "alone" not in result.trial.point
     if relative and here and alone and statistics.fmean(here) < options.efficiency * statistics.fmean(alone):
         found.append(EFFICIENCY)
     return tuple(found)

@@ -14,6 +14,7 @@ from pgherd.analysis.pass_search import PassLimit
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.load import LatencyObjective
 from pgherd.model.result import TrialResult
+from pgherd.model.units import format_bytes
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.tenant_mix import TenantClass, class_of, phases_of, tenant_names
 from pgherd.studies.density.tenants import (
@@ -62,7 +63,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         grade="C" if fault or limit.value is None else grade,
         grade_reason=fault or reason,
         findings={"capacity": capacity, **_findings(rows, alone, limit)},
-        tables={"tenants": rows, "alone": alone, **({"phases": by_phase} if phases_of(options.tenants) > 1 else {})},
+        tables={"tenants": rows, "classes_alone": alone, **({"phases": by_phase} if phases_of(options.tenants) > 1 else {})},
         warnings=trial_warnings(results, "a size"),
         next_steps=next_steps(limit, search, subject, decided=decided),
     )
@@ -188,7 +189,7 @@ def _row_alone(options: DensityOptions, results: Sequence[TrialResult], one: Ten
         "class": one.name,
         "class_share": one.weight / total,
         "vcpus": one.vcpus,
-        "memory": one.container_memory,
+        "memory": "no limit" if one.container_memory is None else format_bytes(one.container_memory),
         **_values(trials, one),
         "has_to_keep": needs(options, one),
         "tainted_trials": sum(trial.tainted for trial in trials),
