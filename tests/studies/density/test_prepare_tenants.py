@@ -98,6 +98,12 @@ def test_the_examples_are_complete(prepared, name):
     assert len(prepared(text=text, host_cores=2.0, host_memory="4GB").options.tenants) == 2
 
 
+def test_servers_start_as_the_most_demanding_class_needs(prepared):
+    assert prepared(SMALL, BIG).options.start_state == "warm"
+    orders = BIG.replace("memory: 256MB, scale: 2", "memory: 1GB, scale: 1, workload: orders")
+    assert prepared(SMALL, orders, host_memory="4GB").options.start_state == "fresh"
+
+
 def test_numbers_of_tenants_can_be_given(prepared):
     assert prepared(SMALL, BIG, databases=(4, 8)).options.databases == (1, 4, 8)
 

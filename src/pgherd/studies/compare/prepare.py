@@ -164,9 +164,9 @@ def _scenario_requests(request: CompareRequest, facts: HostFacts, seed: int) -> 
             raise UsageError(
                 f"a comparison cannot be compared, and scenario '{name}' is one, because it has variants; give a scenario for each variant"
             )
-        if getattr(variant_request, "slo", ()):
+        if adaptive := next((option for option in ("slo", "tenants") if getattr(variant_request, option, None)), None):
             raise UsageError(
-                f"scenario '{name}' sets slo, whose trials depend on earlier results; run each scenario, then compare the runs with "
+                f"scenario '{name}' sets {adaptive}, whose trials depend on earlier results; run each scenario, then compare the runs with "
                 "'pgherd gate'"
             )
     return studies[0], requests

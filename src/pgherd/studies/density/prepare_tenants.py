@@ -283,6 +283,7 @@ def _options(
             "rate": None,
             "container_memory": None,
             "tenants": classes,
+            "start_state": min((one.start_state for one in classes), key=("fresh", "restarted", "warm").index),
             "databases": candidates,
             "max_databases_in_memory": most,
             "vcpus": sum(float(part) * one.vcpus for part, one in zip(parts, classes, strict=True)),
