@@ -134,6 +134,9 @@ def test_a_row_for_each_class_and_size(mixed):
     assert small["p99"].value is not None and "p99" not in big and big["p95"].value == 2.0
     assert analysis.findings["p99{class=small}"] == small["p99"]
     assert analysis.findings["throughput_alone{class=big}"].value == pytest.approx(600)
+    assert 0 <= small["late_share"].value <= 0.01 and big["late_share"].value is None
+    worse = next(row for row in analysis.tables["tenants"] if row["class"] == "small" and row["keeps"] == "no")
+    assert worse["late_share"].value > 0.01
     alone = {row["class"]: row for row in analysis.tables["classes_alone"]}
     assert alone["small"]["class_share"] == 0.8 and alone["small"]["has_to_keep"] == "p99 ≤ 10 ms at 100 tps"
 

@@ -85,6 +85,7 @@ STUDY = Study(
                 Column("throughput\ntps", "throughput", "value ±"),
                 Column("efficiency\n%", "efficiency", "share ±"),
                 *_PERCENTILES,
+                Column("late\n%", "late_share", "share"),
                 Column("bottleneck", "bottleneck"),
                 Column("misses by", "misses"),
                 Column("slowest ÷\nfastest", "min_max_ratio", "between"),

@@ -187,7 +187,8 @@ def misses(options: DensityOptions, results: Sequence[TrialResult], result: Tria
     A percentile is that of a tenant over all phases. The other conditions hold in each phase.
     """
     part = part_of(result, one.name)
-    found: list[str] = [PERCENTILE] if any(_late(part, objective) for objective in one.objectives) else []
+    late = any(share > objective.allowed for objective in one.objectives for share in late_shares(part, objective))
+    found: list[str] = [PERCENTILE] if late else []
     found += [miss for miss in judged.misses(part, one.objectives, options.thresholds) if miss != PERCENTILE]
     alone, here = alone_throughput(results, one), tenant_throughputs(result, one)
     relative = one.rate is None and not one.objectives and "alone" not in result.trial.point
@@ -196,15 +197,15 @@ def misses(options: DensityOptions, results: Sequence[TrialResult], result: Tria
     return tuple(found)
 
 
-def _late(part: TrialResult, objective: LatencyObjective) -> bool:
-    """Return whether any tenant has too many late transactions over all phases."""
+def late_shares(part: TrialResult, objective: LatencyObjective) -> list[float]:
+    """Return the share of late transactions of each tenant over all phases. 0 without a transaction."""
     logged: Counter[str] = Counter()
     late: Counter[str] = Counter()
     for phase in part.phases:
         for tenant in phase.targets:
-            logged[tenant.target] += int(tenant.values.get("logged_tx", 0))
-            late[tenant.target] += int(tenant.values.get(f"late_{objective.key}_tx", 0))
-    return any(late[name] > objective.allowed * count for name, count in logged.items())
+            logged[tenant.target] += round(tenant.values.get("logged_tx", 0.0))
+            late[tenant.target] += round(tenant.values.get(f"late_{objective.key}_tx", 0.0))
+    return [late[name] / count if count else 0.0 for name, count in logged.items()]
 
 
 def tallies_of(options: DensityOptions, search: Search, results: Sequence[TrialResult]) -> dict[float, pass_search.Tally]:

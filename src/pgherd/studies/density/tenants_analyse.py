@@ -20,6 +20,7 @@ from pgherd.studies.density.tenant_mix import TenantClass, class_of, phases_of, 
 from pgherd.studies.density.tenants import (
     alone_throughput,
     fault_alone,
+    late_shares,
     misses,
     needs,
     part_of,
@@ -172,6 +173,7 @@ def _row(options: DensityOptions, results: Sequence[TrialResult], size: float, t
         "class_tenants": _count(options, size, one),
         "keeps": "yes" if 2 * len(failed) <= len(trials) else "no",
         **_values(trials, one),
+        "late_share": _late(trials, one),
         "efficiency": _efficiency(results, trials, one),
         "min_max_ratio": _fairness(trials, one),
         "bottleneck": bottleneck(options, trials, one),
@@ -254,6 +256,15 @@ def _efficiency(results: Sequence[TrialResult], trials: Sequence[TrialResult], o
     if not here or not alone or sum(here) <= 0 or sum(alone) <= 0:
         return missing("ratio", "no throughput of a tenant, or of one alone")
     return as_finding(ratio_of_means(here, alone), "ratio", "throughput of a tenant ÷ that of one tenant of its class alone")
+
+
+def _late(trials: Sequence[TrialResult], one: TenantClass) -> Finding:
+    """Return the share of late transactions of the worst tenant over all phases, which decides on the objective."""
+    parts = [part_of(trial, one.name) for trial in trials]
+    worst = [max(shares) for part in parts if (shares := [late for objective in one.objectives for late in late_shares(part, objective)])]
+    if not worst:
+        return missing("ratio", "no objective, or no load")
+    return as_finding(median_interval(worst), "ratio", "worst tenant, median of the blocks")
 
 
 def _fairness(trials: Sequence[TrialResult], one: TenantClass) -> Finding:
