@@ -68,6 +68,36 @@ def test_v1_limits_go_from_anything_to_anything(before, expected) -> None:
     assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (expected[0], sum(expected))
 
 
+@pytest.mark.parametrize("before", [(UNLIMITED, UNLIMITED), (100 * MB, 150 * MB), (50 * MB, 50 * MB)])
+@pytest.mark.parametrize("expected", [(50 * MB, 20 * MB), (200 * MB, 0)])
+def test_one_attempt_under_v1_goes_from_anything_to_anything(before, expected) -> None:
+    node = v1(*before)
+    assert cgroup_memory.try_limit(node, "/g", *expected, v2=False)
+    assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (expected[0], sum(expected))
+
+
+def test_an_attempt_that_v1_refuses_leaves_a_limit_near_the_memory_in_use() -> None:
+    node = v1(400 * MB, 400 * MB)
+    node.files["memory.usage_in_bytes"] = 300 * MB
+    node.busy = 1
+    assert not cgroup_memory.try_limit(node, "/g", 100 * MB, 0, v2=False)
+    assert node.files["memory.limit_in_bytes"] == 316 * MB
+    node.files["memory.usage_in_bytes"] = 90 * MB
+    assert cgroup_memory.try_limit(node, "/g", 100 * MB, 0, v2=False)
+    assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (100 * MB, 100 * MB)
+
+
+def test_an_attempt_under_v2_never_limits_below_the_memory_in_use() -> None:
+    """The node fails where memory.max is below the memory in use. Each write of memory.high reclaims half of the difference or less."""
+    node = GroupNode({"memory.max": UNLIMITED, "memory.high": UNLIMITED, "memory.current": 400 * MB})
+    assert not cgroup_memory.try_limit(node, "/g", 150 * MB, None, v2=True), "200 MB are still in use"
+    assert node.files["memory.high"] == 150 * MB and node.files["memory.max"] == UNLIMITED
+    assert cgroup_memory.try_limit(node, "/g", 150 * MB, None, v2=True)
+    assert node.files["memory.max"] == 150 * MB and node.files["memory.high"] == UNLIMITED
+    assert cgroup_memory.try_limit(node, "/g", 300 * MB, None, v2=True)
+    assert node.files["memory.max"] == 300 * MB
+
+
 def test_v1_memory_alone_leaves_swap_alone() -> None:
     node = v1()
     cgroup_memory.limit_v1(node, "/g", 50 * MB, None)

@@ -143,6 +143,9 @@ class AgentTargetResolver:
     def guests(self) -> Mapping[str, ContainerHandle]:
         return self._deployer.guests()
 
+    def try_memory(self, container: str, memory: int) -> bool:
+        return self._deployer.try_memory(container, memory)
+
     def script(self, script: Script) -> Script:
         return self._deployer.script(script)
 

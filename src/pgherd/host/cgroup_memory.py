@@ -23,6 +23,8 @@ from pgherd.node.protocol import Command, Node
 
 _RECLAIM_TIMEOUT_S = 30.0
 _RECLAIM_ATTEMPTS = 5
+_LEAST_FREE = 16 * 2**20
+"""Bytes above the memory in use at which a v1 limit stays meanwhile: connections that begin do not reach it."""
 _OOM_LINE = re.compile(r"^(?:<\d+>)?\[\s*(\d+\.\d+)\] oom-kill:(.*)$", re.MULTILINE)
 
 
@@ -98,6 +100,53 @@ def _reclaimed(node: Node, group: str, memory: int) -> Iterator[None]:
         yield
     finally:
         write(node, high, previous_high)
+
+
+def try_limit(node: Node, group: str, memory: int, swap: int | None, *, v2: bool) -> bool:
+    """Attempt to set the memory limit of a group with running processes. Return False if more memory is in use than the kernel reclaims.
+
+    Under v2 each attempt reclaims by memory.high, and memory.max follows once the memory in use fits. memory.high then stays lowered until
+    an attempt succeeds, so that processes are slowed down and not killed. Under v1 a refused limit has no effect; each attempt then lowers
+    the limit to a little more than the memory in use, so that pg_balloon sees that memory is short.
+
+    Args:
+        memory: bytes.
+        swap: further bytes of swap. None leaves that limit unchanged.
+
+    Raises:
+        CapabilityError: the kernel refuses for another reason than memory in use.
+    """
+    if not v2:
+        return _try_limit_v1(node, group, memory, swap)
+    if int(text_of(node, f"{group}/memory.current") or 0) > memory:
+        write(node, f"{group}/memory.high", memory)
+        if int(text_of(node, f"{group}/memory.current") or 0) > memory:
+            return False
+    write(node, f"{group}/memory.max", memory)
+    write(node, f"{group}/memory.high", "max")
+    return True
+
+
+def _try_limit_v1(node: Node, group: str, memory: int, swap: int | None) -> bool:
+    memory_file, sum_file = f"{group}/memory.limit_in_bytes", f"{group}/memory.memsw.limit_in_bytes"
+    steps = [(memory_file, memory)]
+    if swap is not None and node.exists(sum_file):
+        steps.append((sum_file, memory + swap))
+        if memory + swap >= int(text_of(node, sum_file) or 0):  # the sum may never be the smaller limit
+            steps.reverse()
+    for file, value in steps:
+        try:
+            node.write(file, str(value).encode())
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise _refusal(file, value, error) from error
+            if file == memory_file:
+                # v1 keeps the old limit, which no process notices. A limit just above the memory in use is noticed.
+                used = int(text_of(node, f"{group}/memory.usage_in_bytes") or 0)
+                with contextlib.suppress(OSError):
+                    node.write(file, str(max(memory, used + _LEAST_FREE)).encode())
+            return False
+    return True
 
 
 def empty(node: Node, group: str, *, v2: bool) -> None:

@@ -137,6 +137,11 @@ class HostGroup:
         else:
             self._limit_v2(groups["v2"], limits)
 
+    def try_memory(self, child: str, memory: int) -> bool:
+        """Attempt to set a child's memory limit (bytes) while its processes run; see ``cgroup_memory.try_limit``."""
+        v2 = self._base.version != "v1"
+        return cgroup_memory.try_limit(self._node, self.groups(child)["v2" if v2 else "memory"], memory, self._swap.get(child), v2=v2)
+
     def limit_io(self, child: str, limit: IoLimit) -> None:
         """Set or remove the I/O limits of a child.
 

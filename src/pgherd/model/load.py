@@ -147,6 +147,10 @@ class Phase(Model):
     loads: dict[str, Load] = Field(default_factory=dict)
     until: Literal["clock", "drivers"] = "clock"
     slices: TimeSlicing | None = None
+    memory: dict[str, int] = Field(
+        default_factory=dict,
+        description="memory limit (bytes) of containers from the start of the measured period on",
+    )
 
     def planned(self) -> float:
         """Return the seconds of warm-up and measured period, or of the warm-up if the phase ends with its drivers."""

@@ -150,6 +150,9 @@ class PhaseResult(Model):
     skew: float | None = Field(None, ge=0)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     memory: MemoryBalance | None = Field(None, description="memory balance of the host by second (None without a memory budget)")
+    limited_after: dict[str, float | None] = Field(
+        default_factory=dict, description="seconds until each container had the phase's memory limit (None: the kernel refused it)"
+    )
     waits: dict[str, dict[str, list[float]]] = Field(
         default_factory=dict, description="sessions of external servers by class of wait event: server → class → mean by second"
     )

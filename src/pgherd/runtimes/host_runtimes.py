@@ -132,6 +132,12 @@ class CgroupRuntime:
             raise RuntimeError("call open() before change_budget()")
         self._group.change(None, CgroupLimits(memory=memory))
 
+    def try_memory(self, container: str, memory: int) -> bool:
+        """Attempt to set a container's memory limit. Return False if too much is in use. Raises CapabilityError."""
+        if self._group is None:
+            raise RuntimeError("call open() before try_memory()")
+        return self._group.try_memory(container, memory)
+
     def withhold(self, memory: int) -> None: ...
 
     def empty(self) -> None:
@@ -215,6 +221,9 @@ class ProcessRuntime:
     def change_budget(self, memory: int) -> None:
         raise CapabilityError(f"the process runtime can't hold a host to {memory} bytes of memory; {_USE_CGROUP}")
 
+    def try_memory(self, container: str, memory: int) -> bool:
+        raise CapabilityError(f"the process runtime can't hold container {container} to {memory} bytes of memory; {_USE_CGROUP}")
+
     def withhold(self, memory: int) -> None: ...
 
     def empty(self) -> None: ...
@@ -261,6 +270,9 @@ class ExternalRuntime:
 
     def change_budget(self, memory: int) -> None:
         raise CapabilityError(f"an external server can't be held to {memory} bytes of memory: {_NOT_OURS}")
+
+    def try_memory(self, container: str, memory: int) -> bool:
+        raise CapabilityError(f"container {container} can't be held to {memory} bytes of memory: {_NOT_OURS}")
 
     def withhold(self, memory: int) -> None: ...
 

@@ -77,6 +77,13 @@ class Runtime(Protocol):
         """Set the memory (bytes) of all containers together. Raises CapabilityError where the runtime cannot limit it."""
         ...
 
+    def try_memory(self, container: str, memory: int) -> bool:
+        """Attempt to set the memory limit (bytes) of a container whose processes run. Return False if too much memory is in use.
+
+        Raises CapabilityError where the runtime cannot change it.
+        """
+        ...
+
     def withhold(self, memory: int) -> None:
         """Reserve this many bytes of the budget for something that is not a container (0: nothing).
 

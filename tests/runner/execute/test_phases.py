@@ -17,7 +17,8 @@ import pytest
 from pgherd.drivers.command import ENDED
 from pgherd.drivers.driver import DriverSpan
 from pgherd.metrics.sampler import SamplingView
-from pgherd.model.errors import TrialError
+from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TargetResult
 from pgherd.model.trial import Trial
@@ -175,6 +176,52 @@ def test_phases_follow_each_other(play):
     results, _ = play(trial(RUNS_ON, RUNS_ON))
     assert [result.phase for result in results] == ["p0", "p1"]
     assert results[1].start >= results[0].end
+
+
+class Limited(Stage):
+    """A container of which the kernel takes a limit at the third attempt, or never."""
+
+    def __init__(self, refused=2, error=None):
+        super().__init__()
+        self.refused, self.error = refused, error
+        self.attempts = []
+
+    def try_memory(self, container, memory):
+        self.attempts.append((container, memory))
+        if self.error is not None:
+            raise self.error
+        self.refused -= 1
+        return self.refused < 0
+
+
+def limited(*limits):
+    host = Host(containers=(Container(name="db01", memory=1000),))
+    one = trial(*[RUNS_ON] * len(limits))
+    phases_ = [
+        phase.model_copy(update={"memory": {"db01": limit} if limit else {}}) for phase, limit in zip(one.phases, limits, strict=True)
+    ]
+    return one.model_copy(update={"phases": tuple(phases_), "deployment": Deployment(hosts=(host,))})
+
+
+def test_a_limit_is_tried_until_it_is_taken_and_given_back(play):
+    stage = Limited()
+    (first, second), _ = play(limited(None, 500), stage)
+    assert first.limited_after == {} and 0 < second.limited_after["db01"] < 0.3
+    assert stage.attempts == [("db01", 500)] * 3 + [("db01", 1000)]
+
+
+def test_a_limit_that_is_never_taken_is_a_result(play):
+    stage = Limited(refused=10**6)
+    ((result,), _) = play(limited(500), stage)
+    assert result.limited_after == {"db01": None} and len(stage.attempts) > 2
+    assert stage.attempts[-1] == ("db01", 1000)
+
+
+def test_a_limit_that_cannot_be_changed_fails_the_trial(play):
+    stage = Limited(error=CapabilityError("no limits here"))
+    with pytest.raises(TrialError, match="no limits here"):
+        play(limited(500), stage)
+    assert stage.attempts[-1] == ("db01", 1000)
 
 
 def test_phases_keep_to_an_agreed_instant(tmp_path):

@@ -225,6 +225,9 @@ class Deployer:
                 return replace(inside, outside=replace(inside, host=access.host, port=access.port, environment=environment))
         raise TrialError(f"target {target} is not part of this deployment")
 
+    def try_memory(self, container: str, memory: int) -> bool:
+        return self._made_by[container].try_memory(container, memory)
+
     def guests(self) -> dict[str, ContainerHandle]:
         """Return the container handles of virtual machines, by container."""
         return {name: handle for name, handle in self._handles.items() if handle.node is not None}

@@ -72,6 +72,10 @@ class TargetResolver(Protocol):
         """Return the container handles of virtual machines, by container. Each has a node and a clock."""
         ...
 
+    def try_memory(self, container: str, memory: int) -> bool:
+        """Attempt to set a container's memory limit (bytes) while it runs. Return False if too much is in use. Raises CapabilityError."""
+        ...
+
     def script(self, script: Script) -> Script:
         """Return a copy of the script that the drivers' user can read."""
         ...

@@ -26,13 +26,14 @@ Write = Callable[[Path, Iterable[Sample]], object]
 
 @dataclass(frozen=True)
 class MeasuredPhase:
-    """Phase as it ran: its measured period, its drivers, and each target's slices if it was interleaved."""
+    """Phase as it ran: its measured period, its drivers, each target's slices if interleaved, and the seconds its memory limits took."""
 
     phase: Phase
     start: float
     stop: float
     running: list[RunningDriver]
     turns: Mapping[str, Sequence[Slice]] = field(default_factory=dict)
+    limited_after: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,7 @@ def _result(
         skew=max(span.first for span in spans.values()) - common.earliest if len(spans) > 1 else None,
         metrics=aggregate.aggregate(nearby, start, end),
         memory=memory_account(nearby, start, end),
+        limited_after=dict(played.limited_after),
         waits=wait_series(nearby, start, end),
     )
 

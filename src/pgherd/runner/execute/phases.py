@@ -17,7 +17,7 @@ from pathlib import Path
 from pgherd.metrics import sampler
 from pgherd.metrics.sampler import ProcessView, SamplingView
 from pgherd.metrics.spool import SpoolReading
-from pgherd.model.errors import TrialError
+from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import PhaseResult, Slice
 from pgherd.model.trial import Trial
@@ -42,6 +42,7 @@ from pgherd.runtimes.vm import guest_spool
 from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool
 
 _POLL_INTERVAL_S = 0.5
+_LIMIT_INTERVAL_S = 0.05
 _STOP_TIMEOUT_S = 30.0
 _MAX_STOP_TIMEOUT_S = 300.0
 
@@ -106,6 +107,7 @@ def drive(
     guests = GuestSamplers(directory)
     cleanup = contextlib.ExitStack()  # closed in reverse order if the trial fails
     cleanup.callback(_quietly_stop, sampling)
+    cleanup.callback(_restore_memory, trial, resolver)
 
     def mark() -> None:
         """Read the counters at a border of the window."""
@@ -133,6 +135,7 @@ def drive(
         for phase, launching in zip(trial.phases, launches_by_phase, strict=True):
             running: list[RunningDriver] = []
             slices: Mapping[str, Sequence[Slice]] = {}
+            limits: _MemoryLimits | None = None
             played.append(MeasuredPhase(phase, 0.0, 0.0, running))
             for launch in launching:
                 running.append(RunningDriver.start(launch))
@@ -154,7 +157,8 @@ def drive(
                     driver_launch.pause_all(running)
                 mark()
                 if phase.slices is None:
-                    _wait(node, start + phase.seconds, running, resolver)
+                    limits = _MemoryLimits(phase.memory, resolver, node.now())
+                    _wait(node, start + phase.seconds, running, resolver, limits)
                 else:
                     watch_drivers = partial(_watch, running, resolver)
                     slices = driver_launch.run_slices(node, phase.slices, start, phase.seconds, running, watch_drivers)
@@ -163,10 +167,11 @@ def drive(
                 _end(running)
                 if slices:
                     driver_launch.continue_all(running)  # a stopped process does not handle signals
-            played[-1] = MeasuredPhase(phase, start, stop, running, slices)
+            played[-1] = MeasuredPhase(phase, start, stop, running, slices, limits.after if limits else {})
             previous = running
             border = None if border is None else start + phase.seconds
         _reap(previous, resolver, patience)
+        _restore_memory(trial, resolver)
     except BaseException as error:
         for played_phase in played:
             end = end_all if played_phase.phase.until == "drivers" else _kill
@@ -213,9 +218,48 @@ def await_begin(node: Node, begin: float, resolver: TargetResolver, what: str = 
         resolver.check()
 
 
-def _wait(node: Node, until: float, running: list[RunningDriver], resolver: TargetResolver) -> None:
+class _MemoryLimits:
+    """Memory limits of a phase, tried again until the kernel takes them or the phase ends.
+
+    ``after`` holds the seconds that each container's limit took. None: not yet taken.
+    """
+
+    def __init__(self, limits: Mapping[str, int], resolver: TargetResolver, start: float) -> None:
+        self._limits, self._resolver, self._start = dict(limits), resolver, start
+        self.after: dict[str, float | None] = dict.fromkeys(limits)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some limit is not yet taken."""
+        return bool(self._limits)
+
+    def attempt(self, node: Node) -> None:
+        """Try the limits that are not yet taken. Raises TrialError if they cannot be changed."""
+        for container, memory in list(self._limits.items()):
+            try:
+                taken = self._resolver.try_memory(container, memory)
+            except CapabilityError as error:
+                raise TrialError(str(error)) from None
+            if taken:
+                self.after[container] = max(node.now() - self._start, 0.0)
+                del self._limits[container]
+
+
+def _restore_memory(trial: Trial, resolver: TargetResolver) -> None:
+    """Give the containers whose limits the trial changed their memory again."""
+    changed = {name for phase in trial.phases for name in phase.memory}
+    for _, container in trial.deployment.containers() if changed else ():
+        if container.name in changed and container.memory is not None:
+            with contextlib.suppress(CapabilityError, OSError):  # it may have died; the trial's error is reported
+                resolver.try_memory(container.name, container.memory)
+
+
+def _wait(node: Node, until: float, running: list[RunningDriver], resolver: TargetResolver, limits: _MemoryLimits | None = None) -> None:
     while (remaining := until - node.now()) > 0:
-        time.sleep(min(remaining, _POLL_INTERVAL_S))
+        waiting = limits is not None and limits.waiting
+        if limits is not None and waiting:
+            limits.attempt(node)
+        time.sleep(min(remaining, _LIMIT_INTERVAL_S if waiting else _POLL_INTERVAL_S))
         _watch(running, resolver)
 
 

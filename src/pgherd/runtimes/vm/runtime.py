@@ -234,6 +234,9 @@ class VmRuntime:
         self._within.change_budget(memory)
         self.balloons.change_budget(memory)
 
+    def try_memory(self, container: str, memory: int) -> bool:
+        raise CapabilityError(f"the memory of guest {container} is changed by its balloon, not by a limit of {memory} bytes")
+
     def withhold(self, memory: int) -> None:
         self.balloons.withhold(memory)
 
