@@ -3,7 +3,6 @@
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +13,7 @@ from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
+from pgherd.postgres import pg_balloon
 from pgherd.prepare import databases, guests, hosts, servers, volumes
 from pgherd.prepare.requests import read_scenario
 from pgherd.runtimes.vm.hypervisor import OVERHEAD
@@ -313,8 +313,8 @@ class TestInGuests:
 
 
 def test_a_balloon_that_cannot_be_built_is_shown_with_the_reason(monkeypatch):
-    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: None)
-    monkeypatch.setattr(module.pg_balloon, "missing_to_build", lambda *_: "make is missing: install make")
+    monkeypatch.setattr(pg_balloon, "find_balloon", lambda *_: None)
+    monkeypatch.setattr(pg_balloon, "missing_to_build", lambda *_: "make is missing: install make")
     options = prepared(schemes=("dedicated", "dedicated-balloon")).options
     assert options.unavailable == {"dedicated-balloon": "pg_balloon cannot be built: make is missing: install make"}
     assert options.runnable == ("dedicated",)
@@ -323,9 +323,9 @@ def test_a_balloon_that_cannot_be_built_is_shown_with_the_reason(monkeypatch):
 
 
 def test_a_balloon_that_is_there_is_loaded_by_layout_4_only(monkeypatch):
-    library = module.pg_balloon.BalloonLibrary("/made", "18.6", 18, "abc")
-    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: library)
-    monkeypatch.setattr(module.pg_balloon, "ensure_balloon", lambda *_, **__: library)
+    library = pg_balloon.BalloonLibrary("/made", "18.6", 18, "abc")
+    monkeypatch.setattr(pg_balloon, "find_balloon", lambda *_: library)
+    monkeypatch.setattr(pg_balloon, "ensure_balloon", lambda *_, **__: library)
     options = prepared(schemes=("dedicated", "dedicated-balloon")).options
     assert options.balloon["shared_preload_libraries"] == "pg_balloon"
     assert options.balloon["pg_balloon.enabled"] == "on"
@@ -335,18 +335,6 @@ def test_a_balloon_that_is_there_is_loaded_by_layout_4_only(monkeypatch):
     allowed = prepared(schemes=("dedicated", "dedicated-balloon"), set=("huge_pages=try",)).options
     assert "huge_pages" not in allowed.settings
     assert allowed.balloon["huge_pages"] == "off", "in huge pages that happen to be free it would be no balloon, and be shown as one"
-
-
-def test_a_pool_that_is_to_lie_in_huge_pages_has_no_balloon(monkeypatch):
-    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: module.pg_balloon.BalloonLibrary("/made", "18.6", 18, "abc"))
-    workspace = SimpleNamespace(node=LocalNode(), cache="/nowhere", dry=True, account=None)
-    balloon = module._balloon(workspace, None, "cgroup", True, {"huge_pages": "on"})
-    assert balloon.unavailable == "pg_balloon does not support huge pages, and huge_pages = on is set" and balloon.settings == {}
-    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: None)
-    monkeypatch.setattr(module.pg_balloon, "missing_to_build", lambda *_: "")
-    balloon = module._balloon(workspace, None, "cgroup", True, {})
-    assert balloon.settings == {"shared_preload_libraries": "pg_balloon", "huge_pages": "off"}
-    assert "use --set huge_pages=off" in balloon.messages[0]
 
 
 def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
@@ -386,7 +374,7 @@ def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as
     large = facts.model_copy(update={"cores": 8, "logical_cpus": 8, "memory": 16 * GB, "memory_available": 15 * GB})
     monkeypatch.setattr(databases, "gather", lambda node: large)
     monkeypatch.setattr(volumes.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
-    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: module.pg_balloon.BalloonLibrary("/made", "18.6", 18, "abc"))
+    monkeypatch.setattr(pg_balloon, "find_balloon", lambda *_: pg_balloon.BalloonLibrary("/made", "18.6", 18, "abc"))
     assert len(_documented()) == 2
     for text, scenario, number, unit in _documented():
         file = tmp_path / "s.yaml"

@@ -6,24 +6,23 @@ The dry-run output of the study is here, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import Container, RuntimeName, VmMemoryPolicy
+from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import huge_pages, pg_balloon
 from pgherd.postgres import settings as server_settings
-from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import guests, hosts, servers
+from pgherd.prepare.balloon import BalloonChoice, choose_balloon
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import budget_for
 from pgherd.prepare.hosts import Containers, choose_cpu, choose_memory, choose_swap, complete_limits, with_swap
-from pgherd.prepare.prepared_study import PreparedStudy, Workspace
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.runtimes import balloon_controller
 from pgherd.runtimes.balloon_controller import moves
@@ -128,7 +127,9 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
         )
         balloon = BalloonChoice()
         if BALLOON in layouts:
-            balloon = _balloon(workspace, preparation.servers.usable, runtime, any(facts.huge_pages.values()), settings.settings)
+            balloon = choose_balloon(
+                workspace, preparation.servers.usable, runtime, any(facts.huge_pages.values()), settings.settings, f"layout {BALLOON}"
+            )
         if balloon.unavailable and set(layouts) == {BALLOON}:
             raise CapabilityError(f"layout {BALLOON} is not available: {balloon.unavailable}")
         memory = share if limited or policy is not None else None
@@ -389,51 +390,6 @@ def _check_container(options: ConsolidationOptions, layout: str, percent: int) -
     return [
         f"Warning: {description} may need {format_bytes(likely)} when all buffers are in use, but its container has {format_bytes(memory)}."
     ]
-
-
-@dataclass(frozen=True)
-class BalloonChoice:
-    """Balloon of the layout dedicated-balloon: the settings that enable it, or the reason if it is unavailable, and messages."""
-
-    settings: dict[str, str] = field(default_factory=dict)
-    unavailable: str = ""
-    messages: tuple[str, ...] = ()
-
-
-def _balloon(
-    workspace: Workspace, installation: Installation, runtime: RuntimeName, host_has_huge_pages: bool, chosen: dict[str, str]
-) -> BalloonChoice:
-    """Return the balloon for servers with the ``chosen`` settings.
-
-    No other function of the study depends on the build of pg_balloon.
-    """
-    node, cache = workspace.node, str(workspace.cache)
-    page_settings: dict[str, str] = {}
-    messages: tuple[str, ...] = ()
-    if huge_pages.requires_huge_pages(chosen):
-        return BalloonChoice(unavailable=f"pg_balloon does not support huge pages, and huge_pages = {chosen['huge_pages']} is set")
-    if not huge_pages.refuses_huge_pages(chosen):
-        if host_has_huge_pages and not capabilities_of(runtime).own_kernel:  # a guest does not use the pages of the host
-            messages = (
-                f"Warning: this host has huge pages. Layout {BALLOON} does not use them, because pg_balloon does not support them, but "
-                "other layouts may; use --set huge_pages=off, so that only the balloon makes the difference.",
-            )
-        page_settings["huge_pages"] = "off"
-    try:
-        if workspace.dry and pg_balloon.find_balloon(node, installation, cache) is None:
-            missing = pg_balloon.missing_to_build(node, installation)
-            if missing:
-                return BalloonChoice(unavailable=f"pg_balloon cannot be built: {missing}", messages=messages)
-            return BalloonChoice(
-                {"shared_preload_libraries": pg_balloon.NAME} | page_settings,
-                messages=(*messages, f"pg_balloon will be built for layout {BALLOON}."),
-            )
-        library = pg_balloon.ensure_balloon(node, installation, cache, account=workspace.account)
-    except CapabilityError as error:
-        warning = f"Warning: layout {BALLOON} is not available: {error}."
-        return BalloonChoice(unavailable=str(error), messages=(*messages, warning))
-    with_balloon = pg_balloon.with_balloon(chosen | page_settings, library, {"enabled": "on"})
-    return BalloonChoice({name: value for name, value in with_balloon.items() if chosen.get(name) != value}, messages=messages)
 
 
 # ---- memory of guests
