@@ -46,7 +46,7 @@ def options() -> str:
         rows = [row for row in shown[model].values() if row not in inherited]
         lines += [f"### Options of {title}", "", *_table(("option", "meaning", "default"), rows), ""]
     for study in studies().values():
-        if study.started_by:
+        if not study.examples:
             continue
         model = study.request_model
         shared = {row for other, rows in shown.items() if issubclass(model, other) for row in rows.values()}

@@ -55,7 +55,7 @@ def test_an_import_that_fails_inside_a_hook_is_raised(tiny, tmp_path):
 
 
 def test_an_unknown_study_is_refused():
-    with pytest.raises(UsageError, match="there is no study 'x'; there are compare, "):
+    with pytest.raises(UsageError, match="there is no study 'x'; there are balloon-limits, compare, "):
         study_of("x")
 
 

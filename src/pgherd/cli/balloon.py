@@ -25,7 +25,22 @@ def _postgres(function: Any) -> Any:
     return function
 
 
-@click.group("balloon", short_help="Build, inspect and demonstrate the pg_balloon extension.")
+class _Balloon(click.Group):
+    """The group of verbs, with the study that changes a memory limit."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "limits"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "limits":
+            return super().get_command(ctx, cmd_name)
+        from pgherd.cli.study_command import StudyCommand
+        from pgherd.study.study import study_of
+
+        return StudyCommand(study_of("balloon-limits"))
+
+
+@click.group("balloon", cls=_Balloon, short_help="Build, inspect and demonstrate the pg_balloon extension.")
 def command() -> None:
     """Build, inspect and demonstrate the pg_balloon extension. A server that shares memory with others inflates its balloon to
     return unused memory, and deflates it to use the memory again. See extension/pg_balloon/README.md."""

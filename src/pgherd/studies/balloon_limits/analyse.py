@@ -1,0 +1,202 @@
+"""Analysis of a run with a changing memory limit: what each change costs each pool, and the steady state after it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pgherd.analysis.intervals import LEAST, mean_interval, ratio_of_means
+from pgherd.model.analysis import Analysis, Finding, Grade
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.studies.balloon_limits.options import BALLOON, SERVER, BalloonLimitsOptions, Pool
+from pgherd.study.findings import as_finding, labelled_name, missing
+from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, trial_warnings
+
+Row = dict[str, Finding | str | int | float | None]
+RECOVERED = 0.9
+"""Share of the steady throughput at which a server has recovered from a change."""
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class PoolTrials:
+    """Trials of a pool: those that count, those that an OOM kill ended, and whether those that count are clean."""
+
+    pool: Pool
+    used: tuple[TrialResult, ...]
+    killed: int
+    tried: int
+    clean: bool
+
+    def phases(self, number: int) -> list[PhaseResult]:
+        """Return a phase of each trial."""
+        return [result.phases[number] for result in self.used]
+
+    def refused(self, number: int) -> int:
+        """Return in how many trials the kernel refused a phase's limit to its end."""
+        return sum(_limited_after(phase) is None for phase in self.phases(number))
+
+
+def trials_of(results: Sequence[TrialResult], pool: Pool) -> PoolTrials:
+    """Return the trials of a pool. Tainted ones count if there are no others."""
+    tried = [result for result in results if result.trial.point == {"pool": pool}]
+    finished = [result for result in tried if result.error is None]
+    clean = [result for result in finished if not result.tainted]
+    killed = sum(bool(result.oom_kills) for result in tried)
+    return PoolTrials(pool, tuple(clean or finished), killed, len(tried), bool(clean) or not finished)
+
+
+def series(phase: PhaseResult) -> list[float]:
+    """Return the throughput of each whole second of a phase."""
+    return phase.targets[0].per_second
+
+
+def steady(phase: PhaseResult) -> float:
+    """Return the mean throughput in the second half of a phase."""
+    values = series(phase)
+    half = values[len(values) // 2 :]
+    return math.fsum(half) / len(half) if half else phase.throughput
+
+
+def _limited_after(phase: PhaseResult) -> float | None:
+    return phase.limited_after.get(SERVER)
+
+
+def _recovered_after(phase: PhaseResult) -> float | None:
+    """Return the seconds after which throughput stayed at ``RECOVERED`` of its steady value. 0: it never fell below."""
+    least = RECOVERED * steady(phase)
+    values = series(phase)
+    below = [second for second, value in enumerate(values[: len(values) // 2]) if value < least]
+    return float(below[-1] + 1) if below else 0.0
+
+
+def _lowest_share(phase: PhaseResult) -> float | None:
+    level = steady(phase)
+    return min(series(phase), default=level) / level if level > 0 else None
+
+
+def _swap(phase: PhaseResult) -> float | None:
+    value = phase.metrics.get(f"container:{SERVER}", {}).get("memory.swap")
+    return None if value is None else value / MB
+
+
+_MEANS: dict[str, tuple[Callable[[PhaseResult], float | None], str, str]] = {
+    "throughput": (steady, "tps", "no trial"),
+    "limited_after": (_limited_after, "s", "the kernel refused the limit"),
+    "recovered_after": (_recovered_after, "s", "no trial"),
+    "p99": (lambda phase: phase.targets[0].latency.p99, "ms", "too few transactions"),
+    "lowest_share": (_lowest_share, "ratio", "no throughput"),
+    "swap_mb": (_swap, "MB", "the kernel does not count swap"),
+}
+"""Column → its value in a phase, its unit, and the reason if no trial has a value."""
+
+
+def analyse(options: BalloonLimitsOptions, results: Sequence[TrialResult]) -> Analysis:
+    """Return the numbers of every pool and change. Missing, failed and killed trials never raise."""
+    pools = [trials_of(results, pool) for pool in options.pools]
+    changes = range(1, len(options.limits))
+    rows = [_row(options, pools, pool, number) for pool in pools for number in changes]
+    lowest = min(changes, key=lambda number: options.limits[number])
+    used = {result.trial.key() for pool in pools for result in pool.used}
+    measured = [pool for pool in pools if pool.tried]
+    grade: Grade = grade_of(
+        [pool.clean for pool in measured] if used else [],
+        used,
+        results,
+        whole=all(len(pool.used) >= LEAST or pool.killed for pool in pools),
+    )
+    findings = {
+        labelled_name(name, pool=row["pool"], change=row["number"]): cell
+        for row in rows
+        for name in ("throughput", "native_ratio", "recovered_after", "p99")
+        if isinstance(cell := row[name], Finding)
+    }
+    answer = _answer(options, pools, rows, lowest)
+    return Analysis(
+        answer=qualify_answer(answer, grade) if used else answer,
+        details=_details(pools, changes),
+        grade=grade,
+        findings=findings,
+        tables={"balloon-limits": rows, "pools": [_pool_row(options, pool) for pool in pools]},
+        warnings=[
+            *trial_warnings(results, "a trial"),
+            *fallback_warnings([pool.clean for pool in measured], ", ".join(pool.pool for pool in measured if not pool.clean)),
+        ],
+        next_steps=_next_steps(options, pools),
+    )
+
+
+def _row(options: BalloonLimitsOptions, pools: Sequence[PoolTrials], pool: PoolTrials, number: int) -> Row:
+    row: Row = {"pool": pool.pool, "number": number, "change": options.change(number), "limit_mb": options.limit(number) / MB}
+    phases = pool.phases(number)
+    for name, (take, unit, reason) in _MEANS.items():
+        values = [value for phase in phases if (value := take(phase)) is not None]
+        row[name] = as_finding(mean_interval(values), unit) if values else missing(unit, reason if phases else _no_trial(pool))
+    row["native_ratio"] = _native_ratio(pools, pool, number)
+    row["refused"] = f"{pool.refused(number)} of {len(phases)}" if phases else ""
+    return row
+
+
+def _no_trial(pool: PoolTrials) -> str:
+    return f"an OOM kill ended {pool.killed} of {pool.tried} trials" if pool.killed else "no trial"
+
+
+def best_native(pools: Sequence[PoolTrials], number: int) -> PoolTrials | None:
+    """Return the native pool with the highest steady throughput in a phase, among those whose limit the kernel took in every trial."""
+    able = [pool for pool in pools if pool.pool != BALLOON and pool.used and not pool.killed and not pool.refused(number)]
+    return max(able, key=lambda pool: math.fsum(map(steady, pool.phases(number))) / len(pool.used), default=None)
+
+
+def _native_ratio(pools: Sequence[PoolTrials], pool: PoolTrials, number: int) -> Finding:
+    best = best_native(pools, number)
+    if best is None or not pool.used:
+        return missing("ratio", _no_trial(pool) if best is not None else "no native pool kept to the limit in every trial")
+    if best is pool:
+        return Finding(value=1.0, unit="ratio", n=len(pool.used), method="by definition", note="no interval: it is the best native pool")
+    values, reference = ([steady(phase) for phase in one.phases(number)] for one in (pool, best))
+    return as_finding(ratio_of_means(values, reference), "ratio", f"÷ pool {best.pool}")
+
+
+def _pool_row(options: BalloonLimitsOptions, pool: PoolTrials) -> Row:
+    return {
+        "pool": pool.pool,
+        "shared_buffers_mb": options.pool_sizes[pool.pool] / MB,
+        "trials": pool.tried,
+        "killed": f"{pool.killed} of {pool.tried}",
+    }
+
+
+def _answer(options: BalloonLimitsOptions, pools: Sequence[PoolTrials], rows: Sequence[Row], lowest: int) -> str:
+    """Return what the balloon keeps at the smallest limit, or what happened to the largest native pool."""
+    if not any(pool.used for pool in pools):
+        return "No result: no trial finished."
+    tested = next((pool for pool in pools if pool.pool == BALLOON), pools[-1])
+    ratio = next(row["native_ratio"] for row in rows if row["pool"] == tested.pool and row["number"] == lowest)
+    assert isinstance(ratio, Finding)
+    name = "pg_balloon" if tested.pool == BALLOON else f"Pool {tested.pool}"
+    where = f"at {options.limits[lowest]} % of the memory"
+    if ratio.value is None:
+        return f"{name} {where}: no ratio to a native pool, since {ratio.note}."
+    interval = "no interval" if ratio.low is None or ratio.high is None else f"{ratio.low:.2f} to {ratio.high:.2f}"
+    return f"{name} has {ratio.value:.2f} times ({interval}) the throughput of the best native pool {where}."
+
+
+def _details(pools: Sequence[PoolTrials], changes: range) -> list[str]:
+    """Return a sentence for each pool whose limit the kernel refused, or that an OOM kill ended."""
+    lines = []
+    for pool in pools:
+        refused = sum(pool.refused(number) for number in changes)
+        if refused:
+            lines.append(
+                f"Pool {pool.pool}: the kernel refused {refused} of {len(pool.used) * len(changes)} changes to the end of the phase."
+            )
+        if pool.killed:
+            lines.append(f"Pool {pool.pool}: an OOM kill ended {pool.killed} of {pool.tried} trials.")
+    return lines
+
+
+def _next_steps(options: BalloonLimitsOptions, pools: Sequence[PoolTrials]) -> list[str]:
+    if any(len(pool.used) < LEAST and not pool.killed for pool in pools):
+        return [f"more trials give intervals: --repeats {max(LEAST, 2 * options.repeats)}"]
+    return []

@@ -1,0 +1,80 @@
+import json
+
+import pytest
+
+from pgherd.model.run import RunRecord
+from pgherd.report.drawing import FigureInputs, FigureUnavailable, specification
+from pgherd.studies.balloon_limits.analyse import analyse
+from pgherd.studies.balloon_limits.figures import over_time
+
+
+def table(analysis):
+    return {(row["pool"], row["number"]): row for row in analysis.tables["balloon-limits"]}
+
+
+def test_known_throughputs_and_times_are_found(simulate):
+    analysis = analyse(*simulate())
+    found = table(analysis)
+    halved = found["balloon", 2]
+    assert halved["change"] == "2: 100 % to 50 %" and halved["limit_mb"] == pytest.approx(2**29 / 1e6)
+    ratio = halved["native_ratio"]
+    assert ratio.low <= 7600 / 9000 <= ratio.high and ratio.n == 5 and ratio.note.startswith("÷ pool large")
+    assert halved["throughput"].value == pytest.approx(7600, rel=0.02)
+    assert halved["recovered_after"].value == 3 and found["balloon", 1]["recovered_after"].value == 0
+    assert halved["limited_after"].value == 0.5 and halved["refused"] == "0 of 5"
+    assert halved["lowest_share"].value == pytest.approx(0.5)
+    assert found["large", 2]["native_ratio"].value == 1 and found["large", 2]["native_ratio"].low is None
+    assert analysis.grade == "A"
+    assert analysis.answer.startswith("pg_balloon has 0.84 times (0.8") and analysis.answer.endswith("at 50 % of the memory.")
+
+
+def test_a_pool_whose_limit_was_refused_is_no_reference(simulate):
+    analysis = analyse(*simulate(refuse=lambda pool, limit: pool == "large" and limit == 50))
+    found = table(analysis)
+    ratio = found["balloon", 2]["native_ratio"]
+    assert ratio.low <= 7600 / 8000 <= ratio.high and ratio.note.startswith("÷ pool small")
+    assert found["large", 2]["limited_after"].value is None and found["large", 2]["refused"] == "5 of 5"
+    assert "the kernel refused the limit" in found["large", 2]["limited_after"].note
+    assert analysis.details == ["Pool large: the kernel refused 5 of 15 changes to the end of the phase."]
+
+
+def test_kills_are_a_result(simulate):
+    options, results = simulate(kill=lambda pool: pool == "large")
+    analysis = analyse(options, results)
+    found = table(analysis)
+    assert "an OOM kill ended 5 of 5 trials" in found["large", 2]["throughput"].note
+    assert found["balloon", 2]["native_ratio"].note.startswith("÷ pool small")
+    assert [row["killed"] for row in analysis.tables["pools"]] == ["0 of 5", "5 of 5", "0 of 5"]
+    assert any("an OOM kill ended 5 of 5 trials" in detail for detail in analysis.details)
+
+
+def test_without_a_native_pool_there_is_no_ratio(simulate):
+    analysis = analyse(*simulate({"pools": ("balloon",)}))
+    assert "no ratio to a native pool, since no native pool kept to the limit" in analysis.answer
+
+
+def test_nothing_finished(simulate):
+    options, results = simulate(kill=lambda pool: True)
+    analysis = analyse(options, results)
+    assert analysis.answer == "No result: no trial finished." and analysis.grade == "C"
+    record = RunRecord(run="r", study="balloon-limits", options=options.model_dump(mode="json"), started=0.0, pgherd="0", analysis=analysis)
+    with pytest.raises(FigureUnavailable):
+        over_time(FigureInputs(record=record, analysis=analysis, results=results))
+
+
+def test_tainted_trials_are_an_indication(simulate):
+    analysis = analyse(*simulate(taint=lambda pool: pool != "small"))
+    assert analysis.grade == "C" and analysis.answer.startswith("Indication only: ")
+
+
+def test_the_figure_has_every_second_and_the_limit(simulate):
+    options, results = simulate()
+    analysis = analyse(options, results)
+    record = RunRecord(run="r", study="balloon-limits", options=options.model_dump(mode="json"), started=0.0, pgherd="0", analysis=analysis)
+    figure = over_time(FigureInputs(record=record, analysis=analysis, results=results))
+    datasets = specification(figure, validate=True)["datasets"].values()
+    rows = [row for dataset in datasets for row in (json.loads(dataset) if isinstance(dataset, str) else dataset)]
+    seconds = [row["second"] for row in rows if row.get("pool") == "balloon"]
+    assert seconds == [number + 0.5 for number in range(40)]
+    limits = [share * 2**30 / 1e6 for share in (1, 1, 0.5, 1, 1)]
+    assert [row["limit"] for row in rows if "limit" in row] == pytest.approx(limits)
