@@ -20,7 +20,7 @@ from hypothesis import settings
 from pgherd.node.process import MARK
 
 settings.register_profile("pgherd", deadline=None)  # a busy machine takes as long as it takes for an example
-settings.register_profile("fuzz", deadline=None, max_examples=20_000)  # --hypothesis-profile=fuzz
+settings.register_profile("fuzz", deadline=None, max_examples=2_000)  # a round of tests/field_reports/fuzz.py
 settings.load_profile("pgherd")
 
 

@@ -1,28 +1,37 @@
 """Texts of others, changed at random: no traceback, and no silently wrong number.
 
-A default run takes seconds. A long one: ``pytest --hypothesis-profile=fuzz --timeout=0 tests/field_reports/test_fuzz.py``.
+A default run takes seconds. ``fuzz.py`` in this directory repeats the tests for a stated time.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
 import re
+import socketserver
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+import yaml
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
+from pgherd.cli import main
 from pgherd.cli.fit import read_table
 from pgherd.drivers import fio, iperf3, pgbench_output
 from pgherd.drivers.driver import MeasuredWindow
 from pgherd.drivers.pgbench import PgbenchDriver
-from pgherd.model.errors import PgherdError, UsageError
+from pgherd.metrics import prometheus
+from pgherd.model.errors import PgherdError, TrialError, UsageError
 from pgherd.model.load import Load
+from pgherd.model.prometheus import CONTAINER_CPU, NODE_CPU, NODE_READS, PrometheusSource
 from pgherd.postgres import configuration, external_server
+from pgherd.prepare.fleet import read_servers
 from pgherd.store.open_run import open_run
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -31,6 +40,7 @@ ODD = (
     st.none()
     | st.booleans()
     | st.integers()
+    | st.sampled_from([10**400, "nan", "inf"])
     | st.floats()
     | st.text(max_size=5)
     | st.just([])
@@ -154,6 +164,121 @@ def test_an_odd_report_of_iperf3_is_read_or_refused(data: st.DataObject) -> None
     assert found.throughput >= 0
 
 
+# ---- Prometheus
+
+
+class _Answering(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.recv(65536)
+        self.request.sendall(self.server.answers.pop(0) if self.server.answers else b"")  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def answering() -> Iterator[socketserver.TCPServer]:
+    """A server that answers each connection with the next of its ``answers``, whatever was asked."""
+    with socketserver.TCPServer(("127.0.0.1", 0), _Answering) as server:
+        server.answers = []  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def observed(server: socketserver.TCPServer, *answers: bytes) -> list[Any] | None:
+    """What is read from these answers, or None if they are refused with a reason."""
+    server.answers = list(answers)  # type: ignore[attr-defined]
+    source = PrometheusSource(url=f"http://127.0.0.1:{server.server_address[1]}", values="db1", container_id="x")
+    try:
+        readings, views = prometheus.observe(source, "c1", "c1/pg", [(1000.0, 1060.0)])
+    except TrialError as error:
+        assert str(error)
+        return None
+    assert len(views) == 1
+    return readings
+
+
+def http(text: str) -> bytes:
+    body = text.encode(errors="surrogatepass")
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
+
+
+def matrix(*series: tuple[str, dict[str, str]]) -> dict[str, Any]:
+    values = [[1000 + 15 * step, str(step)] for step in range(5)]
+    found = [{"metric": {"__name__": name, "instance": "db1", **labels}, "values": values} for name, labels in series]
+    return {"status": "success", "data": {"resultType": "matrix", "result": found}}
+
+
+CLOCK = {"status": "success", "data": {"resultType": "scalar", "result": [1060.0, "1060"]}}
+ANSWERS = [
+    CLOCK,
+    matrix((NODE_CPU, {"cpu": "0", "mode": "idle"}), (NODE_CPU, {"cpu": "1", "mode": "idle"}), (NODE_READS, {"device": "sda"})),
+    matrix((CONTAINER_CPU, {"cpu": "total"}), ("container_spec_cpu_quota", {}), ("container_spec_memory_limit_bytes", {})),
+]
+
+
+@given(st.data())
+def test_an_odd_answer_of_prometheus_is_read_or_refused(answering: socketserver.TCPServer, data: st.DataObject) -> None:
+    number = data.draw(st.integers(0, 2))
+    answers = list(ANSWERS)
+    answers[number] = changed(ANSWERS[number], data)
+    for at, _, entity, values in observed(answering, *(http(json.dumps(answer)) for answer in answers)) or ():
+        assert entity and math.isfinite(at) and all(map(math.isfinite, values.values()))
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(http) | st.integers(1, 150).map(lambda n: http(json.dumps(CLOCK))[:n]))
+@example(http("[" * 100_000))
+@example(b"SSH-2.0-OpenSSH_9.2\r\n")
+def test_what_answers_may_be_no_prometheus(answering: socketserver.TCPServer, answer: bytes) -> None:
+    observed(answering, answer, answer, answer)
+
+
+# ---- lists of servers
+
+LISTED = {
+    "servers": [
+        {"name": "a", "dsn": "host=db1 user=u password=s3cret dbname=d", "labels": {"host": "r1"}, "capacity": 4, "price": 1.5},
+        {"name": "b", "service": "shop", "direct": "postgresql://u:s3cret@db2/d", "container": "/system.slice/pg"},
+    ]
+}
+YAML_PARTS = [
+    "servers:",
+    "- ",
+    "  ",
+    "\n",
+    "name: ",
+    "dsn: ",
+    "host=a",
+    "&x ",
+    "*x",
+    "{",
+    "}",
+    "[",
+    "]",
+    "!!",
+    "? ",
+    "<<: ",
+    "2026-13-01",
+    '"',
+    "|",
+]
+YAML = st.lists(st.sampled_from(YAML_PARTS) | st.text(max_size=3), max_size=20).map("".join)
+
+
+@shared
+@given(data=st.data())
+def test_an_odd_list_of_servers_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    text = yaml.dump(changed(LISTED, data)) if data.draw(st.booleans()) else data.draw(YAML)
+    (tmp_path / "servers.yaml").write_text(text, errors="surrogatepass")
+    try:
+        servers = read_servers(tmp_path / "servers.yaml")
+    except UsageError as error:
+        assert "s3cret" not in str(error)
+        return
+    assert servers and all(server.name and server.dsn for server in servers) and "s3cret" not in repr(servers)
+    assert all(value is None or math.isfinite(value) for server in servers for value in (server.capacity, server.price))
+
+
 # ---- DSNs, settings, run directories
 
 DSN_PARTS = ["host=", "postgresql://", "user=", "a", "'", "\\", "=", "@", "/", ":", "?", "&", "%4", "%41", "ä", "password=", "dbname="]
@@ -182,19 +307,25 @@ def test_any_text_is_a_configuration_or_refused(text: str) -> None:
     assert dict(configuration.entries(configuration.write(written))) == written
 
 
+SHOWN = ["show RUN", "show RUN --json", "show RUN 1", "show RUN 1 --json", "show RUN 1 --repro-script", "gate RUN RUN"]
+
+
 @shared
 @given(data=st.data())
-def test_an_odd_run_directory_is_opened_or_refused(run_on_disk: Path, data: st.DataObject) -> None:
+def test_an_odd_run_directory_is_opened_or_refused(run_on_disk: Path, capsys: pytest.CaptureFixture[str], data: st.DataObject) -> None:
     file = data.draw(st.sampled_from([run_on_disk / "run.json", run_on_disk / "trials/0001/trial.json"]))
     before = file.read_bytes()
     document = changed(json.loads(before), data)
+    words = data.draw(st.sampled_from(SHOWN)).replace("RUN", str(run_on_disk)).split()
+    file.write_text(json.dumps(document))
     try:
-        file.write_text(json.dumps(document))
         run = open_run(run_on_disk, run_on_disk.parent)
-        assert run.name == run_on_disk.name and repr(run)
-        for name in run.tables if hasattr(run, "tables") else ():
+        assert run.name == run_on_disk.name and repr(run) and run.trials().fetchall()
+        for name in run.tables:
             run.table(name)
     except PgherdError:
         pass
     finally:
+        code = main.run(words)
         file.write_bytes(before)
+    assert code in (0, 1, 2, 3) and "internal error" not in capsys.readouterr().err

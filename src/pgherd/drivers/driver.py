@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from math import floor
-from typing import Protocol
+from math import floor, inf, isfinite
+from typing import Any, Protocol
 
 import pgherd.drivers
 from pgherd.drivers.pgbench_output import moved_progress, read_progress
@@ -155,6 +155,17 @@ class CumulativeCurve:
         """Return the increase in each whole second from start on. An incomplete last second is left out."""
         levels = [self.value_at(start + i) for i in range(floor(end - start + 1e-6) + 1)]
         return [after - before for before, after in pairwise(levels)]
+
+
+def finite(value: Any) -> float:
+    """Return a number of another program's report. Raises ValueError or TypeError if it is infinite or no number."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = inf
+    if not isfinite(number):
+        raise ValueError(f"{str(value)[:20]} is no finite number")
+    return number
 
 
 # ---- all drivers

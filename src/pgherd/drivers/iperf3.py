@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pgherd.drivers.driver import CumulativeCurve, DriverSpan, Endpoint, MeasuredWindow
+from pgherd.drivers.driver import CumulativeCurve, DriverSpan, Endpoint, MeasuredWindow, finite
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.model.result import TargetResult
@@ -145,7 +145,7 @@ def read_report(files: Mapping[str, str]) -> dict[str, Any]:
     text = files.get("stdout", "")
     try:
         report = json.loads(text, parse_constant=_no_number)
-    except ValueError:
+    except (RecursionError, ValueError):
         lines = (files.get("stderr", "").strip() or text.strip()[-200:]).splitlines()
         raise ValueError(f"iperf3 wrote no report: {lines[-1] if lines else 'no output'}") from None
     if not isinstance(report, dict):
@@ -155,7 +155,7 @@ def read_report(files: Mapping[str, str]) -> dict[str, Any]:
         raise ValueError(f"iperf3: {error}")
     try:
         intervals, remote = list(_intervals(report)), _remote_cpu(report)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"iperf3's report has an unexpected form: {error}") from None
     if not intervals:
         raise ValueError("iperf3's report has no interval: it ended within its first second")
@@ -171,7 +171,7 @@ def _no_number(constant: str) -> float:
 def _remote_cpu(report: Mapping[str, Any]) -> float | None:
     """Return the CPU usage of the remote end as a fraction of one CPU, if it reported it."""
     remote = report.get("end", {}).get("cpu_utilization_percent", {}).get("remote_total")
-    return float(remote) / 100 if remote else None
+    return finite(remote) / 100 if remote else None
 
 
 def _first(report: Mapping[str, Any], started: float) -> float:
@@ -180,7 +180,7 @@ def _first(report: Mapping[str, Any], started: float) -> float:
     It is neither before the start of the process nor before the whole second that iperf3 reports.
     """
     try:
-        reported = float(report["start"]["timestamp"]["timesecs"])
+        reported = finite(report["start"]["timestamp"]["timesecs"])
     except (KeyError, TypeError, ValueError):
         return started
     return max(started, reported) if reported < started + 60 else started
@@ -189,15 +189,15 @@ def _first(report: Mapping[str, Any], started: float) -> float:
 def _intervals(report: Mapping[str, Any]) -> Iterator[_Interval]:
     for interval in report.get("intervals", ()):
         total, streams = interval.get("sum", {}), interval.get("streams", ())
-        if total.get("omitted") or float(total.get("end", 0)) <= float(total.get("start", 0)):
+        if total.get("omitted") or finite(total.get("end", 0)) <= finite(total.get("start", 0)):
             continue
         yield _Interval(
-            start=float(total["start"]),
-            end=float(total["end"]),
-            bytes=float(total["bytes"]),
-            retransmits=None if total.get("retransmits") is None else float(total["retransmits"]),
-            rtts=tuple(float(stream["rtt"]) / 1000 for stream in streams if stream.get("rtt")),
-            windows=tuple(float(stream["snd_cwnd"]) for stream in streams if stream.get("snd_cwnd")),
+            start=finite(total["start"]),
+            end=finite(total["end"]),
+            bytes=finite(total["bytes"]),
+            retransmits=None if total.get("retransmits") is None else finite(total["retransmits"]),
+            rtts=tuple(finite(stream["rtt"]) / 1000 for stream in streams if stream.get("rtt")),
+            windows=tuple(finite(stream["snd_cwnd"]) for stream in streams if stream.get("snd_cwnd")),
         )
 
 

@@ -10,7 +10,9 @@ this host's. The container and the server have their usual entities.
 
 from __future__ import annotations
 
+import http.client
 import json
+import math
 import statistics
 import time
 import urllib.error
@@ -204,7 +206,7 @@ def _selector(source: PrometheusSource, exporters: Sequence[_Exporter], containe
 def parse(matrices: Sequence[Any], container: str, server: str) -> dict[str, dict[tuple[str, str], list[tuple[float, float]]]]:
     """Return series name → (entity, metric) → samples in order of time, from the ``result`` of range queries.
 
-    Series of one metric are added up (CPUs, databases), at instants at which all of them have a sample.
+    Series of one metric are added up (CPUs, databases), at instants at which all of them have a finite sample.
 
     Raises:
         PrometheusError: the answer has another form.
@@ -219,8 +221,10 @@ def parse(matrices: Sequence[Any], container: str, server: str) -> dict[str, dic
                 counts[name, key] = counts.get((name, key), 0) + 1
                 by_time = sums.setdefault(name, {}).setdefault(key, {})
                 for t, text in item["values"]:
-                    by_time.setdefault(float(t), []).append(float(text) if share is None else share)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    value = float(text)
+                    if math.isfinite(value) and math.isfinite(t):
+                        by_time.setdefault(float(t), []).append(value if share is None else share)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise PrometheusError(f"Prometheus' answer has another form than its API's: {error!r}") from None
     return {
         name: {
@@ -264,9 +268,12 @@ def _now(url: str) -> tuple[float, float]:
     result = _query(url, "time()", None)
     after = time.time()
     try:
-        return float(result[1]), (before + after) / 2
-    except (TypeError, ValueError, IndexError):
-        raise PrometheusError(f"{url} answers, but not as Prometheus' API") from None
+        theirs = float(result[1])
+    except (TypeError, ValueError, LookupError, OverflowError):
+        theirs = math.nan
+    if not math.isfinite(theirs):
+        raise PrometheusError(f"{url} answers, but not as Prometheus' API")
+    return theirs, (before + after) / 2
 
 
 def _query(url: str, promql: str, at: float | None) -> Any:
@@ -283,12 +290,12 @@ def _query(url: str, promql: str, at: float | None) -> Any:
         raise PrometheusError(f"Prometheus at {url} refused a query: {error.code} {_reason(error)}") from None
     except OSError as error:
         raise PrometheusError(f"Prometheus at {url} does not answer: {getattr(error, 'reason', error)}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError, http.client.HTTPException):
         raise PrometheusError(f"{url} answers, but not as Prometheus' API") from None
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.loads(error.read(10_000))["error"])[:300]
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, RecursionError, http.client.HTTPException):
         return str(error.reason)
