@@ -31,8 +31,8 @@ class Node(LocalNode):
     ("code", "said", "wanted"),
     [
         (127, "", "apt install linux-perf"),
-        (255, "Error:\nAccess to performance monitoring and observability operations is limited.", "kernel.perf_event_paranoid"),
-        (255, "event syntax error: unknown tracepoint", "shows no block tracepoints"),
+        (255, "Error:\nAccess to performance monitoring and observability operations is limited.", "run pgherd as root"),
+        (255, "event syntax error: unknown tracepoint", "mount -t tracefs"),
         (1, "something else", "something else"),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_container_with_its_own_namespace(tmp_path: Path, fake) -> None:
 
 
 def test_no_cgroups_at_all(tmp_path: Path, fake) -> None:
-    with pytest.raises(cgroup_parent.CgroupUnavailable, match="mount cgroup2"):
+    with pytest.raises(cgroup_parent.CgroupUnavailable, match="mount -t cgroup2 cgroup2"):
         cgroup_parent.find(fake.FakeNode(tmp_path))
 
 

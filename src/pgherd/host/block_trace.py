@@ -57,9 +57,12 @@ def refused(node: Node) -> str:
     if result.code == 127 or "perf: not found" in message or "not found for kernel" in message:
         return _NOT_INSTALLED
     if any(word in message.lower() for word in ("permission", "paranoid", "access", "not permitted")):
-        return "this user may not use the kernel's block tracepoints; run as root, or set kernel.perf_event_paranoid to -1"
+        return "this user may not use the kernel's block tracepoints; run pgherd as root"
     if "unknown tracepoint" in message or "invalid or unsupported event" in message:
-        return "this kernel shows no block tracepoints (tracefs is not mounted on /sys/kernel/tracing, or it was built without them)"
+        return (
+            "there are no block tracepoints in /sys/kernel/tracing; mount it as root (mount -t tracefs tracefs /sys/kernel/tracing), or "
+            "use a kernel that has them"
+        )
     return f"perf cannot record block tracepoints here: {message[:200] or f'exit code {result.code}'}"
 
 

@@ -229,14 +229,34 @@ def find(node: Node, layout: CgroupHierarchies | None = None) -> CgroupParent:
     layout = layout or read_layout(node)
     if layout.manager == "v1":
         return _find_v1(node, layout)
+    commands = _mount_commands(node, layout)
+    if commands:
+        raise CgroupUnavailable(f"controllers of cgroup v1 are not mounted; mount them as root ({commands})")
     if layout.manager == "v2" and layout.v2 is not None:
         return _find_v2(node, layout)
     if layout.kind == "none":
-        raise CgroupUnavailable("no cgroups are mounted; mount cgroup2 at /sys/fs/cgroup")
+        raise CgroupUnavailable("no cgroups are mounted; mount them as root (mount -t cgroup2 cgroup2 /sys/fs/cgroup)")
     missing = " and ".join(sorted(_REQUIRED - set(layout.v1)))
     raise CgroupUnavailable(
         f"the {missing} controller is not mounted, unlike other cgroup controllers; boot with systemd.unified_cgroup_hierarchy=1"
     )
+
+
+def _mount_commands(node: Node, layout: CgroupHierarchies) -> str:
+    """Return the commands that mount required controllers which the kernel has given to v1; '' if there are none."""
+    by_hierarchy: dict[str, list[str]] = {}
+    for line in text_of(node, "/proc/cgroups").splitlines():
+        fields = line.split()
+        if len(fields) == 4 and fields[1].isdigit() and fields[1] != "0":
+            by_hierarchy.setdefault(fields[1], []).append(fields[0])
+    commands = [
+        f"mkdir -p /sys/fs/cgroup/{names[0]}; mount -t cgroup -o {','.join(names)} cgroup /sys/fs/cgroup/{names[0]}"
+        for names in by_hierarchy.values()
+        if _REQUIRED.intersection(names) - set(layout.v1)
+    ]
+    if commands and layout.kind == "none":
+        commands.insert(0, "mount -t tmpfs cgroup /sys/fs/cgroup")
+    return "; ".join(commands)
 
 
 def _find_v1(node: Node, layout: CgroupHierarchies) -> CgroupParent:

@@ -8,6 +8,7 @@ hour.
 from __future__ import annotations
 
 import contextlib
+import grp
 import hashlib
 import json
 import os
@@ -171,9 +172,16 @@ def _no_device() -> str:
     """Return the reason why KVM cannot be probed, or ''."""
     if not os.path.exists(DEVICE):
         return f"there is no {DEVICE}; on hardware, switch virtualisation on in the firmware and load kvm_intel or kvm_amd"
-    if not os.access(DEVICE, os.R_OK | os.W_OK):
-        return f"{DEVICE} is not accessible; add this user to the group kvm"
-    return ""
+    if os.access(DEVICE, os.R_OK | os.W_OK):
+        return ""
+    status = os.stat(DEVICE)
+    if not status.st_gid or status.st_mode & 0o060 != 0o060:
+        return f"{DEVICE} is not accessible; run pgherd as root"
+    try:
+        group = grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        group = str(status.st_gid)
+    return f"{DEVICE} is not accessible; add this user to the group {group}"
 
 
 def _sandboxed(node: Node, scratch: str) -> bool:
