@@ -35,19 +35,9 @@ def document(ended):
 
 
 def test_three_layouts_side_by_side(pgherd, limits):
-    result = document(
-        pgherd(
-            "consolidation",
-            "--schemes",
-            "shared-server,shared-container,dedicated",
-            "--shared-buffers-percent",
-            "25",
-            "--scale",
-            "16",
-            *SMALL,
-            *QUICK,
-        )
-    )
+    schemes = ("--schemes", "shared-server,shared-container,dedicated", "--shared-buffers-percent", "25", "--scale", "16")
+    ended = pgherd("consolidation", *schemes, *SMALL, *QUICK, "--pattern", "burst")
+    result = document(ended)
     rows = {row["layout"]: row for row in result["tables"]["consolidation"]}
     assert all(rows[layout]["throughput"]["value"] > 0 for layout in LAYOUTS), result["warnings"]
     assert all(row["throughput"]["unit"] == "tps" for row in rows.values())
@@ -57,8 +47,11 @@ def test_three_layouts_side_by_side(pgherd, limits):
         assert (len(containers), len(containers[0]["servers"]), len(containers[0]["servers"][0]["databases"])) == shape
     for phases in (trial["phases"] for trial in by_layout.values()):
         assert [len(phase["targets"]) for phase in phases] == [2, 2]
-        assert all(phase["skew"] is not None and phase["skew"] >= 0 for phase in phases)
-    assert result["findings"]["switch_skew"]["value"] >= 0
+        assert all(0 <= phase["skew"] < phase["end"] - phase["start"] for phase in phases)
+    loads = [[load["clients"] for load in phase["loads"].values()] for phase in by_layout["dedicated"]["trial"]["phases"]]
+    assert loads == [[1, 1], [3, 3]], "a burst: all are quiet, then all are busy"
+    skews = [phase["skew"] for trial in pgherd.trials() for phase in trial["phases"]]
+    assert result["findings"]["switch_skew"]["value"] == pytest.approx(1000 * max(skews))
     verdicts = {verdict["name"] for trial in result["trials"] for verdict in trial["checks"]}
     assert "switch-skew" in verdicts
 

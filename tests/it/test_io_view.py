@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.analysis.histogram import bounds
 from pgherd.analysis.io_pattern import burstiness, label
 from pgherd.host import block_trace, storage
 from pgherd.metrics import sampler
@@ -60,8 +61,8 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert after == before, "merging is as it was"
 
 
-def watch(loop: str, root: Path, *jobs: str, seconds: float = 0.0) -> tuple[DeviceView, DeviceIo, dict[str, int]]:
-    """Run fio jobs with the view around them; the device's part, the whole view, and what fio says that it did (requests)."""
+def watch(loop: str, root: Path, *jobs: str, seconds: float = 0.0) -> tuple[DeviceView, DeviceIo, dict[str, float]]:
+    """Run fio jobs with the view around them; the device's part, the whole view, and fio's requests and their latencies in all."""
     node = LocalNode()
     number = node.read(f"/sys/block/{loop}/dev").decode().strip()
     device = storage.device(node, number)
@@ -85,6 +86,7 @@ def watch(loop: str, root: Path, *jobs: str, seconds: float = 0.0) -> tuple[Devi
     (seen,) = watching.onto([phase], readings)
     told = json.loads(done.stdout)["jobs"]
     counts = {kind: sum(job[kind]["total_ios"] for job in told) for kind in ("read", "write")}
+    counts |= {f"{kind} us": sum(job[kind]["total_ios"] * job[kind]["lat_ns"]["mean"] for job in told) / 1000 for kind in ("read", "write")}
     assert seen.io is not None
     (view,) = seen.io.devices
     return view, seen.io, counts
@@ -95,7 +97,7 @@ COVERED = 0.9
 """The kernel lets some events of a busy machine go without telling: pgherd says how many requests of those counted were traced."""
 
 
-def seen(traced: int, made: int) -> None:
+def seen(traced: int, made: float) -> None:
     """A trace has nearly all requests, and never one that was not made."""
     assert COVERED * made <= traced <= made
 
@@ -125,7 +127,10 @@ def test_shares_and_sizes_are_those_of_the_job(loop: str, tmp_path: Path, words:
         assert share is not None and abs(100 * share - sequential) <= 5
     assert label(pattern.window_share, pattern.requests) in called.split(" or ")
     # Some kernels tell nothing of a request that completes on an idle CPU: such a one has no latency, and is counted as incomplete.
-    assert sum(pattern.latency.values()) > 0
+    timed, told = sum(pattern.latency.values()), counts[f"{direction} us"]
+    least = sum(bounds(index)[0] * count for index, count in pattern.latency.items())
+    assert 0 < least <= told, "the device has a part of the time that fio waits"
+    assert least / timed > 0.01 * told / REQUESTS, "and not in other units"
     seen(sum(pattern.latency.values()) + min(io.trace.incomplete, REQUESTS - sum(pattern.latency.values())), REQUESTS)
 
 

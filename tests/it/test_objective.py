@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 QUICK = ("--scale", "1", "--duration", "1s", "--warmup", "0s", "--min-repeats", "2", "--rate", "1000", "--slo", "p95=200ms")
 
 
@@ -43,3 +45,56 @@ def test_refused_requests_name_what_they_need(pgherd):
     ):
         ended = pgherd("density", "--dry-run", *words)
         assert ended.code == 2 and needed in ended.message, ended
+
+
+def test_a_scenario_runs_and_other_commands_read_its_runs(pgherd, tmp_path):
+    scenario = tmp_path / "rate.yaml"
+    options = "databases: [1], scale: 1, duration: 1s, warmup: 0s, repeats: 1, time_budget: 1s, rate: 200"
+    scenario.write_text(f"schema: pgherd/scenario/1\nstudy: density\noptions: {{{options}, runtime: process}}\n")
+    for _ in range(2):
+        ended = pgherd("run", str(scenario), "--json", "--no-report")
+        assert ended.code in (0, 1), ended
+        (row,) = json.loads(ended.out)["tables"]["density"]
+        assert row["throughput"]["value"] == pytest.approx(200, rel=0.3), row
+    first, second = sorted(pgherd.runs.iterdir())
+    for run in (first, second):
+        trial = json.loads(min(run.glob("trials/*/trial.json")).read_text())
+        (load,) = trial["trial"]["phases"][0]["loads"].values()
+        assert load["rate"] == 200
+    page = tmp_path / "page"
+    written = pgherd("report", str(first), "--output", str(page))
+    assert written.code == 0 and first.name in (page / "report.html").read_text(), written
+    gated = pgherd("gate", str(first), str(second), "--metric", "throughput:30%", "--json")
+    result = json.loads(gated.out)
+    (row,) = result["tables"]["comparison"]
+    assert row["metric"] == "throughput" and abs(row["change"]["value"]) < 40, row
+    assert gated.code == int(result["failed"]) == int("C" in result["grades"].values()), gated
+
+
+def test_the_program_fits_a_known_model(pgherd, tmp_path):
+    """Gunther's law with sigma 0.05 and kappa 0.001, and 100 tps of one client."""
+    table = tmp_path / "table.csv"
+    loads = (1, 2, 4, 8, 12, 16, 24, 32, 48)
+    table.write_text("clients,tps\n" + "".join(f"{n},{100 * n / (1 + 0.05 * (n - 1) + 0.001 * n * (n - 1)):.6f}\n" for n in loads))
+    fitted = pgherd("fit", str(table), "--json")
+    assert fitted.code == 0, fitted
+    findings = json.loads(fitted.out)["findings"]
+    for name, value in (("usl_lambda", 100), ("usl_sigma", 0.05), ("usl_kappa", 0.001)):
+        assert findings[name]["value"] == pytest.approx(value, rel=0.01), findings[name]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_soak_judges_its_windows(pgherd):
+    words = ("--databases", "1", "--scale", "1", "--runtime", "process", "--rate", "200", "--soak", "5m", "--warmup", "1s")
+    pgherd.patience = 800.0
+    ended = pgherd("density", *words, "--no-report", "--json")
+    assert ended.code in (0, 1), ended
+    document = json.loads(ended.out)
+    rows = document["tables"]["soak"]
+    assert len(rows) == 5 and all(row["throughput"] == pytest.approx(200, rel=0.1) for row in rows), rows
+    windows = [phase for trial in pgherd.trials() for phase in trial["phases"]]
+    assert sum(phase["end"] - phase["start"] for phase in windows) == pytest.approx(300, rel=0.02)
+    findings = document["findings"]
+    assert findings["soak_throughput"]["value"] == pytest.approx(sum(row["throughput"] for row in rows) / 5, rel=0.01)
+    assert findings["soak_worst_window"]["value"] == pytest.approx(min(row["relative_to_median"] for row in rows))

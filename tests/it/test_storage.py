@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from pgherd.host import block_trace
+from pgherd.node.local import LocalNode
+
 THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
 """Of the root group: it holds for writeback too, which cgroup v1 charges to nobody else."""
 BYTES_PER_SECOND = 2_000_000
@@ -25,17 +28,30 @@ BRISK = (
 )
 
 
+def on_block_device(path: Path) -> bool:
+    """Whether its file system is on a device that this host shows."""
+    number = path.stat().st_dev
+    return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").exists()
+
+
 def test_a_short_look_at_the_devices(pgherd: Any) -> None:
     """The view, PostgreSQL's own numbers and the answer are there; what is too short is said to be."""
     arguments = ("--scale", "1", "--clients", "2", "--repeats", "1", "--duration", "4s", "--warmup", "1s", "--time-budget", "1s")
-    ended = pgherd("io-profile", *arguments, "--json")
+    traced = not block_trace.refused(LocalNode())
+    ended = pgherd("io-profile", *arguments, *["--trace-io"] * traced, "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
     assert document["schema"] == "pgherd/io-profile/2" and document["trials"][0]["error"] is None
     (row,) = document["tables"]["io_profile"]
     assert row["wal_rate_postgres"]["value"] > 0 and row["stalls"]["value"] is None, "four seconds are too few for stalls"
     devices = document["tables"].get("io", [])
-    assert any("data" in device["roles"] for device in devices) or any("no block device" in warning for warning in document["warnings"])
+    visible = on_block_device(pgherd.cache)
+    assert any("data" in device["roles"] for device in devices) == visible, (devices, document["warnings"])
+    assert any("no block device" in warning for warning in document["warnings"]) != visible, document["warnings"]
+    if traced and visible:
+        (phase,) = pgherd.trials()[0]["phases"]
+        patterns = [device["trace"]["write"] for device in phase["io"]["devices"] if "data" in device["roles"]]
+        assert patterns and all(sum(pattern["latency"].values()) > 0 for pattern in patterns), phase["io"]
     assert any("checkpoint" in message for message in document["warnings"])
     assert (pgherd.run / "report.html").is_file()
 
