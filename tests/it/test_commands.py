@@ -103,6 +103,7 @@ def test_two_databases_of_either_postgresql(pgherd, kind):
     record = RunDirectory(pgherd.run).record()
     limited = record.environment.runtime == "cgroup"
     assert not text or not limited, "root may make control groups wherever pgherd could"
+    pgherd.ended_well(ended)
 
 
 def test_as_an_ordinary_user_with_a_script_of_their_own(ordinary):

@@ -61,6 +61,7 @@ def test_variants_differ_in_what_they_were_told_to(pgherd):
     assert "compare" in pgherd("list").out
     repeated = pgherd("show", "last", "1", "--repro-script")
     assert repeated.code == 0 and "pgbench" in repeated.out
+    pgherd.judged_fairly()
 
 
 def test_loads_are_interleaved_in_slices(pgherd):

@@ -54,6 +54,7 @@ def test_three_layouts_side_by_side(pgherd, limits):
     assert result["findings"]["switch_skew"]["value"] == pytest.approx(1000 * max(skews))
     verdicts = {verdict["name"] for trial in result["trials"] for verdict in trial["checks"]}
     assert "switch-skew" in verdicts
+    pgherd.ended_well(ended)
 
 
 def test_what_is_ended_for_want_of_memory_is_found_and_the_run_goes_on(pgherd, limits):

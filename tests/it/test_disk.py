@@ -83,6 +83,7 @@ def test_a_volume_is_measured_and_left_as_it_was(pgherd, volume):
     assert shown.code == 0 and "--name=load" in shown.out
     assert subprocess.run(["sh", "-n"], input=shown.out, text=True, capture_output=True).stderr == ""
     pgherd.nothing_left()
+    pgherd.ended_well(ended)
 
 
 def test_killed_with_a_loop_volume_mounted_clean_takes_all_of_it_away(pgherd, volume):

@@ -28,6 +28,7 @@ def test_a_command_that_ends_by_itself(elsewhere):
     shown = elsewhere("show", "last", "1")
     assert "n 42" in shown.out and "exit code 0" in shown.out
     elsewhere.nothing_left()
+    elsewhere.ended_well(ended)
 
 
 def test_a_command_that_fails_taints_its_trial(elsewhere):

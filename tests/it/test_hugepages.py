@@ -77,6 +77,7 @@ def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
     rows = {row["pages"]: row for row in document["tables"]["hugepages"]}
     assert rows["none"]["huge_page_share"]["value"] < 0.1 < 0.9 < rows["2MB"]["huge_page_share"]["value"]
     assert document["schema"] == "pgherd/hugepages/2"
+    pgherd.judged_fairly()
 
 
 def test_killed_while_pages_are_reserved(pgherd, host):

@@ -46,3 +46,4 @@ def test_an_aggressor_takes_its_share_of_a_common_container_and_nothing_of_anoth
     assert 0.6 < shares["cpuset"] < 1.6, shares
     for scheme in shares:
         assert findings[f"throughput_ratio{{scheme={scheme},aggressor=cpu}}"]["value"] > 0
+    pgherd.judged_fairly()

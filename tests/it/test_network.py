@@ -148,6 +148,7 @@ def test_a_link_of_known_bandwidth_is_bound_by_it(elsewhere, able):
     assert all(result["trial"]["deployment"]["links"][0]["kind"] == "namespaces" for result in elsewhere.trials())
     script = elsewhere("show", "last", "1", "--repro-script")
     assert script.code == 0 and "tbf rate 100000000bit" in script.out
+    elsewhere.ended_well(ended)
 
 
 def test_to_a_server_that_is_there(elsewhere, server):

@@ -98,3 +98,4 @@ def test_a_soak_judges_its_windows(pgherd):
     findings = document["findings"]
     assert findings["soak_throughput"]["value"] == pytest.approx(sum(row["throughput"] for row in rows) / 5, rel=0.01)
     assert findings["soak_worst_window"]["value"] == pytest.approx(min(row["relative_to_median"] for row in rows))
+    pgherd.ended_well(ended)

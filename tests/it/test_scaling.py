@@ -33,3 +33,4 @@ def test_two_variants_from_servers_to_report(pgherd):
     assert shown.code == 0, shown
     assert "shared_buffers = '48MB'" in shown.out
     assert " -M simple -c 3 " in shown.out
+    pgherd.judged_fairly()

@@ -54,6 +54,7 @@ def test_a_short_look_at_the_devices(pgherd: Any) -> None:
         assert patterns and all(sum(pattern["latency"].values()) > 0 for pattern in patterns), phase["io"]
     assert any("checkpoint" in message for message in document["warnings"])
     assert (pgherd.run / "report.html").is_file()
+    pgherd.ended_well(ended)
 
 
 def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:

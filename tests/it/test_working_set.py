@@ -49,6 +49,7 @@ def test_both_sweeps(pgherd):
         ("container memory", 52),
         ("container memory", 112),
     }
+    pgherd.judged_fairly()
 
 
 def test_what_does_not_live_is_a_result(pgherd):
