@@ -128,7 +128,8 @@ def _same(before, after) -> bool:
 def test_the_disk_of_the_runs_fills_up(pgherd, chance, small_disk):
     runs = ("--runs-dir", str(small_disk.path / "runs"))
     pgherd.runs = small_disk.seen / "runs"
-    process = pgherd.start_density("--databases", "1", "--duration", "2s", "--time-budget", "9s", *runs, through=small_disk.through)
+    words = ("--databases", "1", "--duration", "2s", "--repeats", "4", "--time-budget", "1m")
+    process = pgherd.start_density(*words, *runs, through=small_disk.through)
     pgherd.wait_until(lambda: pgherd.in_trial(2) or process.poll() is not None)
     retained = pgherd.digests()
     time.sleep(chance.uniform(0, 2))
@@ -150,7 +151,7 @@ def test_the_disk_of_the_runs_fills_up(pgherd, chance, small_disk):
 def test_the_disk_of_the_servers_fills_up(pgherd, small_disk):
     """Servers that can't write fail their trials, in their own words; finished trials stay."""
     through = (*small_disk.through, "env", f"XDG_CACHE_HOME={small_disk.path}")
-    arguments = ("--databases", "1", "--workload", "tpcb-like", "--duration", "2s", "--time-budget", "9s")
+    arguments = ("--databases", "1", "--workload", "tpcb-like", "--duration", "2s", "--repeats", "2", "--time-budget", "1m")
     small_disk.resize(GB)
     ended = pgherd.density(*arguments, through=through)
     assert ended.code == 2, ended

@@ -20,7 +20,7 @@ from pgherd.host import block_trace
 from pgherd.node.local import LocalNode
 
 THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
-"""Of the root group: it holds for writeback too, which cgroup v1 charges to nobody else."""
+"""Of the root group: it holds for writeback, which cgroup v1 charges to nobody else. Servers write WAL in groups of their container."""
 BYTES_PER_SECOND = 2_000_000
 BRISK = (
     *("io-profile", "--scale", "4", "--clients", "2", "--rate", "150", "--repeats", "1", "--duration", "40s", "--warmup", "2s"),
@@ -91,7 +91,9 @@ class Disk:
 
     def slow(self, limit: int) -> None:
         """Let at most so many bytes a second be written; 0: as many as there are."""
-        THROTTLE.write_text(f"{self.number} {limit}\n")
+        for file in (THROTTLE, *THROTTLE.parent.glob(f"pgherd-*/**/{THROTTLE.name}")):
+            with contextlib.suppress(FileNotFoundError):  # the run has just removed the group
+                file.write_text(f"{self.number} {limit}\n")
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def test_order_entry_while_locked_memory_is_missing_and_guests_are_promised_diff
     assert all(short[f"guest:{name}"]["guest.target"] >= short[f"guest:{name}"]["guest.minimum"] == 200 * MB for name in ("db1", "db2"))
     assert sum(short[f"guest:{name}"]["guest.ballooned"] for name in ("db1", "db2")) > 0
     containers = result["dedicated", 0.1]["trial"]["deployment"]["hosts"][0]["containers"]
-    assert [container["memory_shares"] for container in containers] == [2.0, 1.0]
+    assert [container["vm_memory_shares"] for container in containers] == [2.0, 1.0]
 
 
 @pytest.mark.long
