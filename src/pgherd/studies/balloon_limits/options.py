@@ -75,7 +75,7 @@ class BalloonLimitsRequest(SwapRequest, DatabaseRequest):
         metavar="PERCENT,…",
     )
     updates: int = option(0, "Percentage of transactions that update a row.", WORKLOAD, metavar="N", ge=0, le=100)
-    swap: SwapKind | None = redefined(SwapRequest, "swap", None, computed="none")
+    swap: SwapKind | None = redefined(SwapRequest, "swap", None, computed="zram")
     swap_size: Size | None = redefined(SwapRequest, "swap_size", None, computed="--memory")
     clients: int = option(4, "Clients.", metavar="N", ge=1)
     scale: int | None = redefined(DatabaseRequest, "scale", None, computed="half of --memory")

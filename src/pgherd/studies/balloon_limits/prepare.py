@@ -79,7 +79,7 @@ def prepare(node: Node, request: BalloonLimitsRequest, dry: bool) -> PreparedStu
             node,
             request,
             size=memory,
-            overcommitted=False,
+            overcommitted=True,
             cache=preparation.workspace.cache,
             facts=preparation.facts,
             budget=memory,
