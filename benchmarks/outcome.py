@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -125,6 +126,7 @@ class Outcome:
 
 def parser(description: str | None, pairs: int, pairs_help: str) -> argparse.ArgumentParser:
     """The options that all benchmarks share. ``pairs`` is the number of pairs (or repeats) of a full run."""
+    commit()  # a commit made during the run is not the one that is measured
     made = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     made.add_argument("--pairs", type=int, metavar="N", help=f"{pairs_help}  [default: {pairs}]")
     made.add_argument("--quick", action="store_true", help="a minute at most, to see that it works; its numbers mean little")
@@ -229,8 +231,9 @@ def store(outcome: Outcome, options: argparse.Namespace) -> Path | None:
     return target
 
 
+@cache
 def commit() -> str:
-    """The commit that is measured, with a '+' if src differs from it; empty outside of a clone."""
+    """The commit that is measured, with a '+' if src differs from it; empty outside of a clone. It is read once, at the start."""
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HOME).stdout.strip()[:12]
     changed = head and subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "../src", "../extension"], cwd=HOME).returncode != 0
     return f"{head}+" if changed else head
