@@ -24,7 +24,7 @@ def _needs_cgroups_and_swap() -> None:
         pytest.skip(str(error))
 
 
-def test_the_balloon_gives_back_what_a_smaller_limit_swaps(pgherd) -> None:
+def test_a_pool_keeps_to_a_smaller_limit_or_is_killed(pgherd) -> None:
     """The database fills the pool of 144 MB. Below a limit of 128 MB a native pool swaps, or the kernel kills it."""
     pgherd.patience = 400.0
     words = ("--pools", "large,balloon", "--swap", "zram", "--memory", "256MB", "--limits", "100,50,100", "--scale", "12")
@@ -32,13 +32,19 @@ def test_the_balloon_gives_back_what_a_smaller_limit_swaps(pgherd) -> None:
     ended = pgherd("balloon", "limits", *words, *times, "--yes", "--json")
     assert ended.code in (0, 1), ended
     trials = {trial["trial"]["point"]["pool"]: trial for trial in pgherd.trials()}
-    large, balloon = trials["large"], trials["balloon"]
-    assert balloon["error"] is None and not balloon["oom_kills"]
-    started, halved, restored = balloon["phases"]
-    assert started["limited_after"] == {} and halved["limited_after"]["server"] > 0
-    assert halved["metrics"]["server:server/pg"]["balloon.bytes"] > 0
-    usage = {name: phase["metrics"]["container:server"]["memory.usage"] for name, phase in (("halved", halved), ("restored", restored))}
-    assert usage["halved"] < 180 * MB < usage["restored"], usage  # means of the phases, of which the first second may be above the limit
-    assert large["oom_kills"] if large["error"] else large["phases"][1]["metrics"]["container:server"]["memory.swap"] > 0
-    rows = {(row["pool"], row["number"]): row for row in json.loads(ended.out)["tables"]["balloon-limits"]}
-    assert rows["balloon", 1]["refused"] == "0 of 1" and rows["balloon", 1]["limited_after"]["value"] > 0
+    document = json.loads(ended.out)
+    rows = {(row["pool"], row["number"]): row for row in document["tables"]["balloon-limits"]}
+    pools = {row["pool"]: row for row in document["tables"]["pools"]}
+    assert set(trials) == set(pools) == {"large", "balloon"}
+    for pool, trial in trials.items():
+        if trial["error"]:  # more likely without a balloon, and on a busy host
+            assert trial["oom_kills"] and pools[pool]["killed"] == "1 of 1", trial["error"]
+            assert "an OOM kill ended 1 of 1 trials" in rows[pool, 1]["throughput"]["note"]
+            continue
+        started, halved, restored = trial["phases"]
+        assert started["limited_after"] == {} and halved["limited_after"]["server"] > 0
+        assert rows[pool, 1]["refused"] == "0 of 1" and rows[pool, 1]["limited_after"]["value"] > 0
+        usage, metrics = ([phase["metrics"]["container:server"]["memory.usage"] for phase in (halved, restored)], halved["metrics"])
+        assert usage[0] < 180 * MB < usage[1], "means of the phases"
+        assert metrics["container:server"]["memory.swap"] + metrics["server:server/pg"].get("balloon.bytes", 0) > 0
+        assert ("balloon.bytes" in metrics["server:server/pg"]) == (pool == "balloon")

@@ -286,7 +286,8 @@ POOLERS = [(mode, ignored) for mode in ("session", "transaction") for ignored in
 @pytest.fixture
 def pooled(theirs, request):
     """PgBouncer in front of the server, in a mode, which ignores startup parameters; the port is that of its socket and of TCP."""
-    mode, ignored, tls, size = (*getattr(request, "param", ("transaction", "options")), "allow", 20)[:4]
+    given = getattr(request, "param", ("transaction", "options"))
+    mode, ignored, tls, size = (*given, *("allow", 20)[len(given) - 2 :])
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("pgbouncer is missing")

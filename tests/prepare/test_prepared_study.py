@@ -116,7 +116,7 @@ def test_options_that_nobody_asked_for_are_not(monkeypatch):
 
 def test_how_studies_use_a_cluster():
     uses = {name: study.hosts for name, study in studies().items()}
-    one = {"scaling", "io-profile", "hugepages", "working-set", "consolidation", "isolation", "place-verify"}
+    one = {"balloon-limits", "scaling", "io-profile", "hugepages", "working-set", "consolidation", "isolation", "place-verify"}
     assert {name for name, use in uses.items() if use == "one"} == one
     assert {name for name, use in uses.items() if use == "in turn"} == {"compare"}
     assert uses["density"] == uses["exec"] == "together"

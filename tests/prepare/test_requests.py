@@ -46,7 +46,7 @@ def test_what_is_written_is_read_back(tmp_path):
     [
         ("study: density\noptions: {vcpu: 4}", "'vcpu' is not an option; check its spelling"),
         ("study: density\noptions: {vcpus: -1}", "'vcpus': input should be greater than 0, but it is -1"),
-        ("study: dnsity", "there is no study 'dnsity'; there are compare, "),
+        ("study: dnsity", "there is no study 'dnsity'; there are balloon-limits, compare, "),
         ("options: {}", "'study' is missing"),
         ("study: [", "line 1: this is not YAML"),
         ("- 1", "a scenario is a mapping with 'study' and 'options', but this is a list"),

@@ -266,7 +266,13 @@ def server_studies(facts: HostFacts, installations: Sequence[Installation], refu
     )
     profile = StudyCapability("io-profile", "available", "device I/O of a server, and the effect of checkpoints")
     size = StudyCapability("database-size", "available", "database size by scale factor")
-    studies = [density, scaling, compare, consolidation, isolation, working_set, profile, _huge_pages(facts), size, verification]
+    changing = StudyCapability(
+        "balloon-limits",
+        "unavailable" if facts.cgroup_writable is None else "available",
+        "a memory limit that changes under load (pgherd balloon limits)",
+        facts.cgroup_missing,
+    )
+    studies = [density, scaling, compare, consolidation, isolation, working_set, profile, _huge_pages(facts), size, changing, verification]
     missing = refusal if installations else _INSTALL_POSTGRES
     return [StudyCapability(study.study, "unavailable", study.capability, missing) for study in studies] if missing else studies
 

@@ -16,7 +16,7 @@ def test_known_throughputs_and_times_are_found(simulate):
     analysis = analyse(*simulate())
     found = table(analysis)
     halved = found["balloon", 2]
-    assert halved["change"] == "2: 100 % to 50 %" and halved["limit_mb"] == pytest.approx(2**29 / 1e6)
+    assert halved["change"] == "2: 100 % to 50 %" and halved["limit_mb"] == 512
     ratio = halved["native_ratio"]
     assert ratio.low <= 7600 / 9000 <= ratio.high and ratio.n == 5 and ratio.note.startswith("÷ pool large")
     assert halved["throughput"].value == pytest.approx(7600, rel=0.02)
@@ -76,5 +76,5 @@ def test_the_figure_has_every_second_and_the_limit(simulate):
     rows = [row for dataset in datasets for row in (json.loads(dataset) if isinstance(dataset, str) else dataset)]
     seconds = [row["second"] for row in rows if row.get("pool") == "balloon"]
     assert seconds == [number + 0.5 for number in range(40)]
-    limits = [share * 2**30 / 1e6 for share in (1, 1, 0.5, 1, 1)]
+    limits = [share * 1024 for share in (1, 1, 0.5, 1, 1)]
     assert [row["limit"] for row in rows if "limit" in row] == pytest.approx(limits)

@@ -16,7 +16,7 @@ from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, tria
 Row = dict[str, Finding | str | int | float | None]
 RECOVERED = 0.9
 """Share of the steady throughput at which a server has recovered from a change."""
-MB = 1e6
+MB = 2**20
 
 
 @dataclass(frozen=True)

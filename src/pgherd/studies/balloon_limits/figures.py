@@ -11,7 +11,7 @@ from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import INK, SERIES, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.studies.balloon_limits.analyse import series, trials_of
+from pgherd.studies.balloon_limits.analyse import MB, series, trials_of
 from pgherd.studies.balloon_limits.options import POOLS, BalloonLimitsOptions
 
 _HEIGHT = 260
@@ -34,7 +34,7 @@ def over_time(inputs: FigureInputs) -> Figure:
                 rows.append({"second": start + second + 0.5, "tps": mean, "low": min(each), "high": max(each), "pool": clean(pool)})
     if not rows:
         raise FigureUnavailable("no trial finished")
-    limits = [{"second": start, "limit": options.limit(min(number, len(options.limits) - 1)) / 1e6} for number, start in enumerate(starts)]
+    limits = [{"second": start, "limit": options.limit(min(number, len(options.limits) - 1)) / MB} for number, start in enumerate(starts)]
     names = [pool for pool in POOLS if pool in options.pools]
     x = alt.X("second:Q", title="seconds from the start of the measured period")
     colour = alt.Color("pool:N", scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])), legend=alt.Legend(title="pool"))

@@ -70,7 +70,7 @@ class BalloonLimitsRequest(SwapRequest, DatabaseRequest):
     pools: tuple[Pool, ...] | None = option(None, f"{', '.join(POOLS)}.", metavar="NAME,…", computed="small,large,balloon")
     limits: tuple[int, ...] = option(
         (100, 100, 50, 100, 25, 100),
-        "Memory limit of each phase, percent of --memory; the first two show a phase without a change.",
+        "Memory limit of each phase, percent of --memory; the first is 100.",
         LIMITS,
         metavar="PERCENT,…",
     )
