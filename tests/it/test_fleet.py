@@ -31,7 +31,14 @@ from pgherd.studies.density.propose import planned
 NODE = LocalNode()
 PASSWORDS = {"alpha": "horse-in-the-file", "beta": "horse-of-a-service", "gamma": "horse-in-pgpass"}
 HOSTS = {"alpha": "rack1", "beta": "rack1", "gamma": "rack2"}
-HBA = "local all postgres trust\nlocal replication postgres trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
+HERE, NEAR, THERE = "127.0.0.1", "10.206.77.1", "10.206.77.2"
+"""Addresses: of this host, of its end of the link to the second host, and of that host."""
+HBA = f"""
+local all postgres trust
+local replication postgres trust
+host all all {HERE}/32 scram-sha-256
+host all all {NEAR}/32 scram-sha-256
+"""
 SHORT = ("--scale", "1", "--duration", "1s", "--warmup", "0s", "--clients", "2", "--no-report")
 SLEEP = 50
 """Seconds of a statement. A session that does not notice the end of its client lives as long."""
@@ -39,13 +46,18 @@ SLEEP = 50
 
 @dataclass
 class Theirs:
-    """A server of somebody else, who is a superuser on its socket; ``loader`` is let in over TCP with a password."""
+    """A server of somebody else, who is a superuser on its socket; ``loader`` is let in over TCP with a password.
+
+    ``host`` is the pid of a process in the network namespace of the server's host. None: this host.
+    """
 
     name: str
     usable: Installation
     root: Path
     account: str | None
     port: int = 0
+    address: str = HERE
+    host: int | None = None
     process: Process | None = field(default=None)
 
     @property
@@ -54,9 +66,13 @@ class Theirs:
 
     def start(self) -> None:
         argv = [self.usable.tool("postgres"), "-D", str(self.root / self.name), "-p", str(self.port), "-k", str(self.socket_dir)]
-        argv += ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "autovacuum=off", "-c", "shared_buffers=16MB"]
+        argv += ["-c", f"listen_addresses={self.address}", "-c", "fsync=off", "-c", "autovacuum=off", "-c", "shared_buffers=16MB"]
         log = str(self.root / f"{self.name}.log")
-        self.process = NODE.spawn(Command(argv, user=self.account, death_signal="QUIT", stdout=log, stderr=log))
+        user = self.account
+        if self.host is not None:  # only root enters a namespace, so that the server's user is taken on inside
+            argv = ["nsenter", f"--net=/proc/{self.host}/ns/net", "setpriv", f"--reuid={user}", "--clear-groups", "--pdeathsig=QUIT", *argv]
+            user = None
+        self.process = NODE.spawn(Command(argv, user=user, death_signal="QUIT", stdout=log, stderr=log))
         while True:
             with contextlib.suppress(psycopg.OperationalError):
                 self.sql("SELECT 1")
@@ -86,8 +102,37 @@ class Theirs:
         )
 
 
+@contextlib.contextmanager
+def second_host() -> Iterator[int | None]:
+    """Make a network namespace with a link to this one; the pid of a process in it. None without root."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        yield None
+        return
+    with subprocess.Popen(["unshare", "--net", "sh", "-c", "echo made; exec sleep infinity"], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None and holder.stdout.readline() == "made\n"
+            inside = f"nsenter --net=/proc/{holder.pid}/ns/net ip"
+            for command in (
+                f"ip link add fleet-near type veth peer name there netns {holder.pid}",
+                f"ip addr add {NEAR}/30 dev fleet-near",
+                "ip link set fleet-near up",
+                f"{inside} addr add {THERE}/30 dev there",
+                f"{inside} link set there up",
+            ):
+                subprocess.run(command.split(), check=True)
+            yield holder.pid
+        finally:
+            holder.kill()  # the link goes with the namespace
+
+
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, Theirs]]:
+    with second_host() as host:
+        yield from _servers(host)
+
+
+def _servers(host: int | None) -> Iterator[dict[str, Theirs]]:
+    """Yield three servers, of which gamma runs on the second host if there is one."""
     root = Path(tempfile.mkdtemp(prefix="fleet-", dir="/tmp"))
     root.chmod(0o755)
     account = server_account()
@@ -102,6 +147,8 @@ def servers() -> Iterator[dict[str, Theirs]]:
             free = stack.enter_context(socket.socket())
             free.bind(("127.0.0.1", 0))
             one.port = free.getsockname()[1]
+    if host is not None:
+        found["gamma"].address, found["gamma"].host = THERE, host
     try:
         for one in found.values():
             NODE.make_dir(str(one.socket_dir), mode=0o711, user=account)
@@ -136,11 +183,11 @@ def servers() -> Iterator[dict[str, Theirs]]:
 @pytest.fixture
 def listed(pgherd, servers, monkeypatch) -> str:
     """The list: a password in the file, one in a service file, and one in ~/.pgpass."""
-    places = {name: f"host=127.0.0.1 port={one.port} user=loader dbname=app" for name, one in servers.items()}
+    places = {name: f"host={one.address} port={one.port} user=loader dbname=app" for name, one in servers.items()}
     service = "\n".join(places["beta"].split(" "))
     (pgherd.root / "services").write_text(f"[beta]\n{service}\npassword={PASSWORDS['beta']}\n")
     monkeypatch.setenv("PGSERVICEFILE", str(pgherd.root / "services"))
-    (pgherd.root / ".pgpass").write_text(f"127.0.0.1:{servers['gamma'].port}:app:loader:{PASSWORDS['gamma']}\n")
+    (pgherd.root / ".pgpass").write_text(f"{servers['gamma'].address}:{servers['gamma'].port}:app:loader:{PASSWORDS['gamma']}\n")
     (pgherd.root / ".pgpass").chmod(0o600)
     entries = [
         {
