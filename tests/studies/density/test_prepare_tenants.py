@@ -57,6 +57,13 @@ def test_a_mix_is_completed(prepared):
     assert {class_of(address) for trial in propose(found.options, []).trials for address in trial.phases[0].loads} == {"small", "big"}
 
 
+def test_a_runtime_without_memory_limits_is_refused_for_the_class(tmp_path):
+    file = tmp_path / "tenants.yaml"
+    file.write_text(f"classes:\n  - {SMALL}\n  - {BIG}\n")
+    with pytest.raises(CapabilityError, match="class 'small': --memory needs the cgroup runtime"):
+        prepare(LocalNode(), DensityRequest.model_validate({"tenants": str(file), "runtime": "process"}), dry=True)
+
+
 def test_options_of_the_command_line_are_those_of_classes_without_them(prepared):
     classes = "{name: small, count: 3, scale: 1}", BIG.replace("share: 0.25", "count: 1")
     small, big = prepared(*classes, vcpus=0.5, memory="128MB", rate=30.0).options.tenants

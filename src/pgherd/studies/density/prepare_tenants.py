@@ -31,7 +31,7 @@ from pydantic import Field, ValidationError, field_validator
 from pgherd.host import paths
 from pgherd.host.facts import gather
 from pgherd.model.base import Model
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare import merge, prepared_study
@@ -213,8 +213,8 @@ def _complete(node: Node, path: Path, one: ListedClass, request: DensityRequest,
     """Complete the request for one database of a class."""
     try:
         prepared = prepared_study.prepare(node, "density", request, dry=dry)
-    except UsageError as error:
-        raise UsageError(f"{path}: class '{one.name}': {error}") from None
+    except (UsageError, CapabilityError) as error:
+        raise type(error)(f"{path}: class '{one.name}': {error}") from None
     if request.memory is None and getattr(prepared.options, "container_memory", None) is not None:
         raise UsageError(f"{path}: class '{one.name}' has no memory; give it there, or --memory for all classes")
     about_search = describe_search(prepared.options, "1 to 1 databases") if isinstance(prepared.options, DensityOptions) else []
