@@ -66,7 +66,7 @@ def test_a_full_host(options: Build, simulate: Any) -> None:
     assert cost.startswith("At 10 databases a transaction costs ") and "times as much CPU as at 6 databases" in cost
     assert "CPU-bound: the host is full from 8 databases on" in limits
     assert "up to 6 databases are limited by their CPU quota" in limits
-    assert used == "Measured while steal was below 2 %: 21 of 21 trials count."
+    assert used == "Steal was below 2 % in 21 of 21 trials; 21 count, after all checks."
     assert analysis.findings["single_database_throughput"].low < 15_000 < analysis.findings["single_database_throughput"].high
     assert analysis.findings["reference_throughput"].value == pytest.approx(15_000, rel=0.01)
     assert analysis.findings["linear_range_end"].value == 8
@@ -246,6 +246,14 @@ def test_trials_too_short_to_show_whether_they_are_steady_are_named(options: Bui
         ]
     texts = [text for text in STUDY.analyse(given, results).warnings if "steady" in text]
     assert len(texts) == 1 and "the longest one counts 2 s, and the rule needs 5 s" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("overhead", "words"), [(0.4, "no database of 2 vCPU receives 85 % of its CPU."), (0.1, "1 database of 2 vCPU receives")]
+)
+def test_one_database_is_spoken_of_as_one(options: Build, simulate: Any, overhead: float, words: str) -> None:
+    given = options(host_cores=2, vcpus=2, databases=(1, 2))
+    assert words in finished(given, simulate(given, overhead=overhead)).answer
 
 
 def test_answers_are_short(options: Build, simulate: Any) -> None:

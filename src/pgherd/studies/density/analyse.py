@@ -216,13 +216,20 @@ def _answer(curve: DensityCurve, capacity: Finding) -> str:
     options = curve.options
     of = options.each + (f" at {options.rate:g} tps each" if options.rate else "")
     target = f"{100 * options.efficiency:.3g} %"
-    at = f"{of} receive {target} of their CPU" if curve.basis == "cpu" else f"{of} at {target} efficiency"
+
+    def at(databases: float) -> str:
+        """Return what these many databases reach."""
+        if curve.basis != "cpu":
+            return f"{of} at {target} efficiency"
+        return f"{of} receives {target} of its CPU" if databases == 1 else f"{of} receive {target} of their CPU"
+
     largest = curve.points[-1]
     subject = f"Capacity of {len(options.over)} hosts" if len(options.over) > 1 else "Capacity"
     if len(curve.points) == 1:
         return f"{plural(largest.databases)} {of} made {largest.mean:,.0f} tps; a capacity needs several numbers of databases."
     if capacity.value is not None:
-        text = f"{subject}: {plural(math.floor(capacity.value + 1e-9))} {at}"
+        count = math.floor(capacity.value + 1e-9)
+        text = f"{subject}: {plural(count)} {at(count)}"
         crossed = floor_tenths(capacity.value)
         if capacity.low is None or capacity.high is None:
             return f"{text} (crossed at {crossed}, without an interval)."
@@ -231,8 +238,9 @@ def _answer(curve: DensityCurve, capacity: Finding) -> str:
         interval = f"from {low}, open" if OPEN_END in capacity.note else f"{low}–{capacity.high:.1f}"
         return f"{text} (crossed at {crossed}, {confidence} interval {interval})."
     if NEVER_BELOW in capacity.note:
-        return f"{subject}: at least {plural(capacity_floor(curve.capacity(curve.basis), largest.databases))} {at}."
-    return f"{subject}: no database {at}."
+        count = capacity_floor(curve.capacity(curve.basis), largest.databases)
+        return f"{subject}: at least {plural(count)} {at(count)}."
+    return f"{subject}: no database {at(1)}."
 
 
 def _details(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:
@@ -275,7 +283,9 @@ def _reason_of(capacity: Finding) -> str:
 def _trials_used(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[str]:
     """Say under which conditions the trials count, since noisy trials are left out on one side only."""
     limit = curve.options.thresholds.max_steal
-    return [f"Measured while steal was below {100 * limit:.3g} %: {curve.trials()} of {len(trials)} trials count."]
+    stolen = sum(any(check.name == "steal" and check.result == "fail" for check in trial.checks) for trial in trials)
+    calm = f"Steal was below {100 * limit:.3g} % in {len(trials) - stolen} of {len(trials)} trials"
+    return [f"{calm}; {curve.trials()} count, after all checks."]
 
 
 def _never_below(curve: DensityCurve) -> str:

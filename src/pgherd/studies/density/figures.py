@@ -118,10 +118,9 @@ def throughput(inputs: FigureInputs) -> Figure:
     layers += limited_points(rows, databases, _LIMITS, scale, x, y, alt.Legend(title=None, orient="top-left", offset=8))
     layers += end_labels(labels, x, y, (0, top), height=HEIGHT + 40)
     sentence = _sentence(inputs, rows)
-    subtitle = (
-        f"Total throughput of all databases. {BAR_NOTE} Models are solid within the data and dashed beyond. "
-        "A CPU quota makes the curve linear by construction."
-    )
+    subtitle = f"Total throughput of all databases. {BAR_NOTE} Models are solid within the data and dashed beyond."
+    if inputs.record.options.get("cpu_mode") == "quota":
+        subtitle += " A CPU quota makes the curve linear by construction."
     size = {"width": chart_style.plot_width([text for *_, text, _ in labels]), "height": HEIGHT + 40}
     chart = alt.layer(*layers, title=chart_style.title(sentence, subtitle), **size)
     return Figure(sentence, chart, (TRIALS,))
