@@ -22,8 +22,9 @@ AXIS = 64
 """Width of the vertical axis with its title, in px."""
 
 HEIGHT = 320
-TITLE_CHARACTERS = 86
-SUBTITLE_CHARACTERS = 118
+TITLE_CHARACTERS = 68
+SUBTITLE_CHARACTERS = 94
+"""Characters of a line that fit into the width in DejaVu Sans, the widest of the usual fonts."""
 
 # Eight colours that colour-blind readers can distinguish (Okabe & Ito, "Color Universal Design", jfly.uni-koeln.de/color).
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"

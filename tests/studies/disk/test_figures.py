@@ -93,5 +93,6 @@ def test_of_more_hosts_than_colours_the_ends_are_told_apart():
 
 
 def test_the_figure_of_all_hosts_says_that_it_is_of_all():
-    assert "All 2 hosts together" in str(drawing.specification(disk(inputs_of(("a", "b"))), validate=True))
-    assert "hosts together" not in str(drawing.specification(disk(inputs_of((None,))), validate=True))
+    several, one = (drawing.specification(disk(inputs_of(hosts)), validate=True)["title"] for hosts in (("a", "b"), (None,)))
+    assert "All 2 hosts together" in " ".join([*several["text"], *several["subtitle"]])
+    assert "hosts together" not in " ".join([*one["text"], *one["subtitle"]])

@@ -246,8 +246,8 @@ def test_each_run_has_its_points_and_its_best_model(run8):
     assert [len(curve.model) for curve in curves] == [5, 5, 0] and len({item.rows.colour for item in curves}) == 3
     figure = figures.overlay_throughput(runs)
     assert figure.title == "Highest throughput: old 40k tps, new 48k tps, odd 40k tps"
-    text = str(drawing.specification(figure, validate=True))
-    assert "Dashed: the best model" in text
+    subtitle = " ".join(drawing.specification(figure, validate=True)["title"]["subtitle"])
+    assert "Dashed: the best model" in subtitle
 
 
 def test_each_variant_of_a_run_is_a_curve_with_its_model(run8):
