@@ -254,24 +254,11 @@ def server_studies(facts: HostFacts, installations: Sequence[Installation], refu
     neighbours = "a victim next to an aggressor, in one server or one container"
     isolation = _with_cgroups(facts, "isolation", f"{neighbours}, or with limits of each", f"{neighbours}, or on CPUs of each")
     scaling = StudyCapability("scaling", "available", "one server with a growing number of clients, and variants of it")
-    memory = "memory that a workload needs, by shrinking its container"
-    working_set = StudyCapability(
-        "working-set", "unavailable" if facts.cgroup_writable is None else "available", memory, facts.cgroup_missing
-    )
-    verification = StudyCapability(
-        "place-verify",
-        "unavailable" if facts.cgroup_writable is None else "available",
-        "planned hosts as containers with CPU quotas (pgherd place --verify)",
-        facts.cgroup_missing,
-    )
+    working_set = _by_cgroups(facts, "working-set", "memory that a workload needs, by shrinking its container")
+    verification = _by_cgroups(facts, "place-verify", "planned hosts as containers with CPU quotas (pgherd place --verify)")
+    changing = _by_cgroups(facts, "balloon-limits", "a memory limit that changes under load (pgherd balloon limits)")
     profile = StudyCapability("io-profile", "available", "device I/O of a server, and the effect of checkpoints")
     size = StudyCapability("database-size", "available", "database size by scale factor")
-    changing = StudyCapability(
-        "balloon-limits",
-        "unavailable" if facts.cgroup_writable is None else "available",
-        "a memory limit that changes under load (pgherd balloon limits)",
-        facts.cgroup_missing,
-    )
     studies = [density, scaling, compare, consolidation, isolation, working_set, profile, _huge_pages(facts), size, changing, verification]
     missing = refusal if installations else _INSTALL_POSTGRES
     return [StudyCapability(study.study, "unavailable", study.capability, missing) for study in studies] if missing else studies
@@ -281,6 +268,11 @@ def _with_cgroups(facts: HostFacts, study: str, complete: str, reduced: str) -> 
     if facts.cgroup_writable is not None:
         return StudyCapability(study, "available", complete)
     return StudyCapability(study, "limited", reduced, facts.cgroup_missing)
+
+
+def _by_cgroups(facts: HostFacts, study: str, capability: str) -> StudyCapability:
+    """Check a study that is nothing without control groups."""
+    return StudyCapability(study, "unavailable" if facts.cgroup_writable is None else "available", capability, facts.cgroup_missing)
 
 
 def _huge_pages(facts: HostFacts) -> StudyCapability:

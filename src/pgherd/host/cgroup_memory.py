@@ -48,15 +48,20 @@ def limit_v1(node: Node, group: str, memory: int | None, swap: int | None) -> No
             _write_v1(node, memory_file, memory)
         return
     memory_limit = memory if memory is not None else int(text_of(node, memory_file))
-    if not node.exists(sum_file):
-        _write_v1(node, memory_file, memory_limit)
-        if swap == 0:
-            write(node, f"{group}/memory.swappiness", 0)
-        return
-    sum_limit, current_sum = memory_limit + swap, int(text_of(node, sum_file) or 0)
-    steps = [(memory_file, memory_limit), (sum_file, sum_limit)]
-    for file, value in reversed(steps) if sum_limit >= current_sum else steps:
+    for file, value in _v1_steps(node, memory_file, memory_limit, sum_file, swap):
         _write_v1(node, file, value)
+    if swap == 0 and not node.exists(sum_file):
+        write(node, f"{group}/memory.swappiness", 0)
+
+
+def _v1_steps(node: Node, memory_file: str, memory: int, sum_file: str, swap: int | None) -> list[tuple[str, int]]:
+    """Return the files and values to write in turn, so that the limit of the sum is never the smaller one."""
+    steps = [(memory_file, memory)]
+    if swap is not None and node.exists(sum_file):
+        steps.append((sum_file, memory + swap))
+        if memory + swap >= int(text_of(node, sum_file) or 0):
+            steps.reverse()
+    return steps
 
 
 def limit_v2(node: Node, group: str, memory: int | None, swap: int | None) -> None:
@@ -129,12 +134,7 @@ def try_limit(node: Node, group: str, memory: int, swap: int | None, *, v2: bool
 
 def _try_limit_v1(node: Node, group: str, memory: int, swap: int | None) -> bool:
     memory_file, sum_file = f"{group}/memory.limit_in_bytes", f"{group}/memory.memsw.limit_in_bytes"
-    steps = [(memory_file, memory)]
-    if swap is not None and node.exists(sum_file):
-        steps.append((sum_file, memory + swap))
-        if memory + swap >= int(text_of(node, sum_file) or 0):  # the sum may never be the smaller limit
-            steps.reverse()
-    for file, value in steps:
+    for file, value in _v1_steps(node, memory_file, memory, sum_file, swap):
         try:
             node.write(file, str(value).encode())
         except OSError as error:
