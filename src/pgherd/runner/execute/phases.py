@@ -228,13 +228,8 @@ class _MemoryLimits:
         self._limits, self._resolver, self._start = dict(limits), resolver, start
         self.after: dict[str, float | None] = dict.fromkeys(limits)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether some limit is not yet taken."""
-        return bool(self._limits)
-
-    def attempt(self, node: Node) -> None:
-        """Try the limits that are not yet taken. Raises TrialError if they cannot be changed."""
+    def attempt(self, node: Node) -> bool:
+        """Try the limits that are not yet taken. Return True if some still are not. Raises TrialError if they cannot be changed."""
         for container, memory in list(self._limits.items()):
             try:
                 taken = self._resolver.try_memory(container, memory)
@@ -243,6 +238,7 @@ class _MemoryLimits:
             if taken:
                 self.after[container] = max(node.now() - self._start, 0.0)
                 del self._limits[container]
+        return bool(self._limits)
 
 
 def _restore_memory(trial: Trial, resolver: TargetResolver) -> None:
@@ -256,9 +252,7 @@ def _restore_memory(trial: Trial, resolver: TargetResolver) -> None:
 
 def _wait(node: Node, until: float, running: list[RunningDriver], resolver: TargetResolver, limits: _MemoryLimits | None = None) -> None:
     while (remaining := until - node.now()) > 0:
-        waiting = limits is not None and limits.waiting
-        if limits is not None and waiting:
-            limits.attempt(node)
+        waiting = limits is not None and limits.attempt(node)
         time.sleep(min(remaining, _LIMIT_INTERVAL_S if waiting else _POLL_INTERVAL_S))
         _watch(running, resolver)
 
