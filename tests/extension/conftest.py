@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-_SPEC = importlib.util.spec_from_file_location("controller_interface", Path(__file__).with_name("controller_interface.py"))
-assert _SPEC and _SPEC.loader
-interface = sys.modules["controller_interface"] = importlib.util.module_from_spec(
-    _SPEC
-)  # for the tests of the controller, which are two files
-_SPEC.loader.exec_module(interface)
+import controller_interface
+from controller_interface import Controller
 
 SOURCES = Path(__file__).parents[2] / "extension/pg_balloon/src"
 RECORDER = """
@@ -53,15 +46,6 @@ def pure(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 @pytest.fixture(scope="session")
-def controller(pure: ctypes.CDLL) -> Any:
-    """The controller's step as a function (controller_interface.Controller)."""
-    pure.balloon_controller_step.restype = None
-    kinds = (interface.Limits, interface.Input, interface.State, interface.Decision)
-    pure.balloon_controller_step.argtypes = [ctypes.POINTER(kind) for kind in kinds]
-
-    def step(limits: Any, measured: Any, state: Any) -> Any:
-        decision = interface.Decision()
-        pure.balloon_controller_step(limits, measured, state, decision)
-        return decision
-
-    return step
+def controller(pure: ctypes.CDLL) -> Controller:
+    """The controller's step as a function."""
+    return controller_interface.step_of(pure)

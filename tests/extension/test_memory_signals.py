@@ -35,6 +35,7 @@ class Level(ctypes.Structure):
         ("path", ctypes.c_char * PATH_SIZE),
         *((name, ctypes.c_int) for name in ("source", "fd_limit", "fd_high", "fd_usage", "fd_stat", "fd_swap")),
         ("memory", Memory),
+        *((name, ctypes.c_int64) for name in ("limit_before", "limit_fall")),
     ]
 
 
@@ -57,6 +58,7 @@ class Reading(ctypes.Structure):
     _fields_ = [
         ("tight", ctypes.c_int),
         *((n, ctypes.c_int64) for n in ("limit", "available", "reachable", "unclaimed", "refaults", "own_refaults", "swapped", "stalled")),
+        ("limit_fall", ctypes.c_int64),
     ]
 
 
@@ -168,6 +170,30 @@ def test_memory_high_is_a_limit_too(c, tree):
     tree.write("proc/self/mountinfo", V2_MOUNT)
     tree.v2_group("/sys/fs/cgroup/pg", str(512 * MB), 300 * MB, high=str(400 * MB))
     assert read(c, tree)[1].limit == 400 * MB
+
+
+def test_a_limit_that_fell_is_noticed_once(c, tree, opened):
+    """Also where a light read has met it first; that of another level than the tightest does not count."""
+    reading = Reading()
+
+    def fell() -> int:
+        assert c.memory_signals_read(opened, True, reading)
+        return reading.limit_fall
+
+    assert not fell()
+    tree.write("/sys/fs/cgroup/host/pg/memory.max", str(400 * MB))
+    assert not c.memory_signals_light_read(opened, reading)
+    assert fell() == 112 * MB and not fell()
+    tree.write("/sys/fs/cgroup/host/pg/memory.max", str(450 * MB))
+    assert not fell(), "it rose"
+    tree.write("/sys/fs/cgroup/host/memory.max", str(2000 * MB))
+    assert not fell() and reading.tight == 0
+    tree.write("/sys/fs/cgroup/host/pg/memory.high", str(350 * MB))
+    assert fell() == 100 * MB
+    c.memory_signals_close(opened)
+    tree.write("/sys/fs/cgroup/host/pg/memory.high", str(340 * MB))
+    assert c.memory_signals_open(opened, str(tree.root).encode(), AUTO)
+    assert fell() == 10 * MB, "while the files were closed"
 
 
 def test_the_tightest_level_decides(c, tree):

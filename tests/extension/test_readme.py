@@ -76,6 +76,12 @@ def test_what_they_name_is_there():
     assert named >= {path.name for path in (EXTENSION / "src").glob("*.c")}, "DESIGN.md lists all of them"
 
 
+def test_every_constant_of_the_controller_was_halved_and_doubled():
+    constants = set(re.findall(r"^#define (\w+) \S", (EXTENSION / "src/controller_constants.h").read_text(), re.M))
+    settings = json.loads((EXTENSION.parents[1] / "benchmarks/results/controller_constants.json").read_text())["settings"]
+    assert constants == {*settings["effects"], *settings["without effect"]}, "run benchmarks/controller_constants.py"
+
+
 def test_the_license_and_the_metadata_are_there():
     version = re.search(r"^default_version = '(.*)'$", (EXTENSION / "pg_balloon.control").read_text(), re.M)
     metadata = json.loads((EXTENSION / "META.json").read_text())

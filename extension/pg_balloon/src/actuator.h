@@ -4,9 +4,9 @@
  *		them back, read evicted pages back.
  *
  * Worker, sessions and SQL functions move buffers by these functions only.
- * Behind them is the balloon (buffers.c, inflate.c, ghosts.c, prefetch.c). For
- * a server that can resize shared_buffers while it runs, other functions can
- * take their place; controller, signals and measurements stay as they are.
+ * Behind them is the balloon (buffers.c, inflate.c, prefetch.c). For a server
+ * that can resize shared_buffers while it runs, other functions can take their
+ * place; controller, signals and measurements stay as they are.
  *
  * Callers hold no lock. int64 numbers are buffers, or the pages in them.
  *
@@ -18,6 +18,11 @@
 /* Can memory of this server's pool be released at all? */
 extern Size balloon_probe_size(void);
 extern bool balloon_can_release(void *probe, char *unusable_reason, Size size);
+
+/* How much: minimum of the pool outside the balloon, maximum of the balloon. */
+extern int64 balloon_floor(void);
+extern int64 balloon_ceiling(void);
+extern void balloon_count_sessions(void);
 
 /* Take: out of the pool, or prepare for it by writing dirty pages. */
 extern int64 balloon_inflate(int64 buffers, bool write, bool memory, double seconds);

@@ -8,7 +8,7 @@
 #ifndef PG_BALLOON_BUFFERS_H
 #define PG_BALLOON_BUFFERS_H
 
-#include "ghosts.h"
+#include "shared_state.h"
 
 /*
  * Buffers move and are released in chunks of 2 MB. No lock is held for longer

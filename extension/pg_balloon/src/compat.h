@@ -12,6 +12,18 @@
 #ifndef PG_BALLOON_COMPAT_H
 #define PG_BALLOON_COMPAT_H
 
+/*
+ * A port to 19 has to follow these changes of its headers:
+ *	- BufferDesc.state, its flags and LockBufHdr() have 64 bits.
+ *	- UnlockBufHdr() takes no state. balloon_inflate_one() would call
+ *	  UnlockBufHdrExt(buffer, state, 0, BUF_FLAG_MASK | BUF_USAGECOUNT_MASK, 1),
+ *	  and balloon_deflate_one() the same with 0 bits and -1. Other processes may
+ *	  drop pins while the header is locked, but here there are none.
+ *	- The content lock is part of the state, and no LWLock. A lock needs a pin,
+ *	  so buffers that move have none. write_one() has to lock differently.
+ *	- There is no free list: no StrategyFreeBuffer(), because the clock sweep
+ *	  finds deflated buffers, and no have_free_buffer() in observe.c.
+ */
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
 #error "pg_balloon supports PostgreSQL 15 to 18 only: it depends on the buffer manager"
 #endif

@@ -36,6 +36,7 @@ typedef struct BalloonInput
 	double		dirty;			/* share of used buffers that are dirty */
 
 	int64_t		limit;			/* memory limit */
+	int64_t		limit_fall;		/* by how much it was lowered since the last tick */
 	int64_t		available;		/* memory available below the limit without swapping */
 	int64_t		reachable;		/* memory that this server can get, by all its limits */
 	int64_t		unclaimed;		/* part of reachable that is free, not even page cache */
@@ -67,8 +68,9 @@ typedef struct BalloonControllerState
 	double		waiting;		/* waiting sessions, smoothed */
 	double		need_s;			/* uninterrupted need */
 	double		hold_s;			/* remaining time without growth */
-	double		exhausted_weighted_s;	/* exhausted_s, slower while others swap in */
-	double		exhausted_s;	/* time with nearly no memory available */
+	double		limit_fallen;	/* bytes by which the limit was lowered, fading */
+	bool		making_room;	/* ... by much, and high_watermark is not yet available */
+	double		exhausted_s;	/* time with nearly no memory, until the next inflate */
 	double		idle_s;			/* time without need */
 	double		refaulted;		/* bytes per second, smoothed; 0 while memory is unclaimed */
 	double		own_refaulted;	/* bytes per second, smoothed */
@@ -95,6 +97,7 @@ typedef enum BalloonReason
 	BALLOON_REASON_PINNED,		/* too many of the remaining buffers are pinned */
 	BALLOON_REASON_IDLE,		/* memory is short, and part of this pool is idle */
 	BALLOON_REASON_POOL_SWAPPED,	/* pages of this pool are being swapped */
+	BALLOON_REASON_LIMIT_FELL,	/* the memory limit was lowered */
 	BALLOON_REASON_EXHAUSTED,	/* no memory is left, and no other server freed any */
 	BALLOON_REASON_MISSES,		/* misses cost time, and memory is available */
 	BALLOON_REASON_NO_MEMORY,	/* misses cost time, but no memory is available */
@@ -121,6 +124,5 @@ extern void balloon_controller_step(const BalloonLimits *limits, const BalloonIn
 									BalloonControllerState *state, BalloonDecision *decision);
 extern bool balloon_safety(const BalloonInput *input, BalloonDecision *decision);
 extern int64_t balloon_inflatable(const BalloonInput *input);
-extern const char *balloon_reason_text(int reason);
 
 #endif							/* PG_BALLOON_CONTROLLER_H */

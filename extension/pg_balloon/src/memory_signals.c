@@ -214,6 +214,7 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 bool
 memory_signals_open(MemorySignalReader *reader, const char *root, int source)
 {
+	MemorySignalReader before = *reader;
 	MemoryLevel *system;
 
 	memset(reader, 0, sizeof(*reader));
@@ -227,6 +228,10 @@ memory_signals_open(MemorySignalReader *reader, const char *root, int source)
 			 open_groups(reader, root, MEMORY_SOURCE_CGROUP1) > 0)
 		reader->source = MEMORY_SOURCE_CGROUP1;
 
+	/* a limit may fall while its file is reopened */
+	for (int i = 0; i < reader->nlevels; i++)
+		if (strcmp(reader->levels[i].path, before.levels[i].path) == 0)
+			reader->levels[i].limit_before = before.levels[i].limit_before;
 	system = &reader->levels[reader->nlevels++];
 	memset(system, 0, sizeof(*system));
 	system->source = MEMORY_SOURCE_SYSTEM;
@@ -421,6 +426,7 @@ combine_levels(const MemorySignalReader *reader, MemorySignals *reading)
 		if (i == reading->tight)
 		{
 			reading->limit = memory->limit;
+			reading->limit_fall = reader->levels[i].limit_fall;
 			reading->available = available_in(memory);
 			reading->refaults = memory->refaults;
 			reading->swapped = memory->swapped;
@@ -457,6 +463,14 @@ memory_signals_read(MemorySignalReader *reader, bool for_light_read, MemorySigna
 	}
 	if (!read_system(system, &system->memory))
 		return false;
+	for (int i = 0; i < reader->nlevels; i++)
+	{
+		MemoryLevel *level = &reader->levels[i];
+
+		level->limit_fall = level->memory.limit < level->limit_before
+			? level->limit_before - level->memory.limit : 0;
+		level->limit_before = level->memory.limit;
+	}
 	if (tightest(reader) == reader->nlevels - 1)
 		read_vmstat(reader, &system->memory);	/* only used if the system is the tightest level */
 	memory = read_pressure(reader->fd_memory_pressure);

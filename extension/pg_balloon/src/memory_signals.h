@@ -63,6 +63,8 @@ typedef struct MemoryLevel
 	int			fd_stat;
 	int			fd_swap;
 	LevelMemory memory;
+	int64_t		limit_before;	/* at the last full read; 0: there was none */
+	int64_t		limit_fall;		/* bytes, between the last two full reads */
 } MemoryLevel;
 
 typedef struct MemorySignalReader
@@ -99,6 +101,7 @@ typedef struct MemorySignals
 	int64_t		swapped;		/* bytes in swap */
 	/* count, own cgroup: microseconds with a task waiting for memory or I/O; -1: unknown */
 	int64_t		stalled;
+	int64_t		limit_fall;		/* bytes by which the limit is lower than at the full read before */
 } MemorySignals;
 
 /* Rates between two sets of signals. Per second, memory in bytes. */

@@ -28,9 +28,9 @@
 #include "storage/proc.h"
 #include "utils/wait_event.h"
 
+#include "actuator.h"
 #include "compat.h"
 #include "guc.h"
-#include "pool_limits.h"
 #include "observe.h"
 #include "pool_sample.h"
 #include "rates.h"
@@ -442,6 +442,7 @@ balloon_observe(double dt, bool steady, BalloonInput *input, MemorySignals *now)
 
 	input->waiting = count_waiting_sessions();
 	input->limit = now->limit;
+	input->limit_fall = now->limit_fall;
 	input->available = now->available;
 	input->reachable = now->reachable;
 	input->unclaimed = now->unclaimed;

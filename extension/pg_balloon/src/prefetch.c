@@ -44,7 +44,6 @@
 
 #include "actuator.h"
 #include "compat.h"
-#include "ghosts.h"
 #include "guc.h"
 #include "shared_state.h"
 
@@ -106,6 +105,21 @@ can_connect(Oid database)
 	}
 	CommitTransactionCommand();
 	return can;
+}
+
+/* Allow that many more pages to be read back. */
+void
+balloon_allow_prefetch(int64 pages)
+{
+	if (balloon_prefetch_left() < NBuffers)
+		pg_atomic_fetch_add_u64(&balloon->prefetch_left, pages);
+}
+
+/* Forbid reading back. */
+void
+balloon_stop_prefetch(void)
+{
+	pg_atomic_write_u64(&balloon->prefetch_left, 0);
 }
 
 /*

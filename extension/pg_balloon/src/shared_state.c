@@ -1,10 +1,13 @@
 /*
  * shared_state.c
- *		Shared memory: which buffers are in the balloon, counters, and the
- *		last decision.
+ *		Shared memory: which buffers are in the balloon, counters, the ghost
+ *		list of evicted pages, and the last decision.
  *
- * The last decision has a separate lock, always taken alone. A process that
- * holds it waits for nothing.
+ * The ghost list has one entry for each buffer of the pool. If it is full, the
+ * oldest entry is overwritten. It is only a hint: a page may have been read
+ * again or dropped meanwhile, which the prefetch worker checks.
+ *
+ * A process that holds the lock of the last decision waits for nothing.
  *
  * Copyright (c) 2026, pgherd maintainers
  */
@@ -40,8 +43,168 @@ balloon_state_attach(LWLock *lock)
 	balloon->lock = lock;
 	pg_atomic_init_u32(&balloon->sessions, 0);
 	pg_atomic_init_u64(&balloon->read_back, 0);
+	pg_atomic_init_u64(&balloon->prefetch_left, 0);
 	balloon->counters.reset = GetCurrentTimestamp();
 	return true;
+}
+
+typedef struct GhostList
+{
+	LWLock	   *lock;			/* protects everything below; taken alone */
+	int			n;				/* number of ghosts, at the start of the array, at most NBuffers */
+	int			next;			/* entry to overwrite next once the array is full */
+	bool		sorted;			/* in the order of ghosts_take() */
+	BalloonGhost ghosts[FLEXIBLE_ARRAY_MEMBER];
+} GhostList;
+
+static GhostList *list = NULL;
+
+/* Return the size of the ghost list in shared memory. */
+Size
+ghosts_size(void)
+{
+	return add_size(offsetof(GhostList, ghosts), mul_size(NBuffers, sizeof(BalloonGhost)));
+}
+
+/* Attach to the ghost list, or create it empty. The caller holds AddinShmemInitLock. */
+void
+ghosts_attach(LWLock *lock)
+{
+	bool		found;
+
+	list = ShmemInitStruct("pg_balloon ghosts", ghosts_size(), &found);
+	if (found)
+		return;
+	memset(list, 0, offsetof(GhostList, ghosts));
+	list->lock = lock;
+}
+
+/*
+ * Compare ghosts in the order in which they are taken, from the end of the
+ * list: used pages before others, then by database, then by position in the
+ * file. The heat is not compared further, because reading a run of adjacent
+ * pages costs little more than reading one.
+ */
+static int
+by_turn(const void *a, const void *b)
+{
+	const BalloonGhost *x = a;
+	const BalloonGhost *y = b;
+	bool		used_x = x->heat > 0;
+	bool		used_y = y->heat > 0;
+
+#define ORDER(p, q) if ((p) != (q)) return (p) < (q) ? -1 : 1
+	ORDER(used_x, used_y);
+	ORDER(balloon_database(&x->tag), balloon_database(&y->tag));
+	ORDER(balloon_tablespace(&x->tag), balloon_tablespace(&y->tag));
+	ORDER(balloon_relnumber(&x->tag), balloon_relnumber(&y->tag));
+	ORDER(balloon_fork(&x->tag), balloon_fork(&y->tag));
+	ORDER(y->tag.blockNum, x->tag.blockNum);
+	return 0;
+}
+
+/* Add evicted pages. */
+void
+ghosts_add(const BalloonGhost *ghosts, int count)
+{
+	LWLockAcquire(list->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < count; i++)
+	{
+		if (list->n < NBuffers)
+			list->ghosts[list->n++] = ghosts[i];
+		else
+		{
+			list->ghosts[list->next] = ghosts[i];
+			list->next = (list->next + 1) % NBuffers;
+		}
+	}
+	list->sorted = false;
+	LWLockRelease(list->lock);
+}
+
+/*
+ * Return how many pages may still be read back. The counter can be negative if
+ * a concurrent process has stopped the prefetch; that counts as 0.
+ */
+int64
+balloon_prefetch_left(void)
+{
+	return Max(0, (int64) pg_atomic_read_u64(&balloon->prefetch_left));
+}
+
+/*
+ * Take up to "count" pages of a database or of the shared catalogs out of the
+ * list, as far as pages may be read back: used ones first, in the order of
+ * their position. Returns how many.
+ *
+ * Sorting, once after pages were added, takes a third of a second for a
+ * million pages. A process that adds pages waits for it.
+ */
+int
+ghosts_take(Oid database, BalloonGhost *ghosts, int count)
+{
+	int			n = 0;
+	int			last;
+	int			kept = 0;
+
+	if (balloon_prefetch_left() == 0)
+		return 0;
+	LWLockAcquire(list->lock, LW_EXCLUSIVE);
+	if (!list->sorted)
+	{
+		qsort(list->ghosts, list->n, sizeof(BalloonGhost), by_turn);
+		list->sorted = true;
+		list->next = 0;
+	}
+	count = (int) Min(count, balloon_prefetch_left());
+
+	/* Skip those of other databases, and move them toward the end. */
+	for (last = list->n - 1; last >= 0 && n < count; last--)
+	{
+		Oid			its = balloon_database(&list->ghosts[last].tag);
+
+		if (its == database || its == InvalidOid)
+			ghosts[n++] = list->ghosts[last];
+		else
+			list->ghosts[list->n - 1 - kept++] = list->ghosts[last];
+	}
+	memmove(&list->ghosts[last + 1], &list->ghosts[list->n - kept],
+			kept * sizeof(BalloonGhost));
+	list->n -= n;
+	pg_atomic_fetch_sub_u64(&balloon->prefetch_left, n);
+	LWLockRelease(list->lock);
+	return n;
+}
+
+/*
+ * Return a database with pages that may be read back, the one of the latest
+ * page; InvalidOid without any.
+ */
+Oid
+ghosts_database(void)
+{
+	Oid			found = InvalidOid;
+
+	LWLockAcquire(list->lock, LW_SHARED);
+	for (int i = list->n - 1; i >= 0 && balloon_prefetch_left() > 0 && found == InvalidOid; i--)
+		found = balloon_database(&list->ghosts[i].tag);
+	LWLockRelease(list->lock);
+	return found;
+}
+
+/* Drop all ghosts of a database, because no process can connect to it. */
+void
+ghosts_drop_database(Oid database)
+{
+	int			kept = 0;
+
+	LWLockAcquire(list->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < list->n; i++)
+		if (balloon_database(&list->ghosts[i].tag) != database)
+			list->ghosts[kept++] = list->ghosts[i];
+	list->n = kept;
+	list->next = 0;
+	LWLockRelease(list->lock);
 }
 
 #define SMOOTHING 0.2			/* weight of the newest reading in the cost of a miss */
@@ -138,4 +301,32 @@ balloon_last_decision_miss(double seconds)
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	*cost = *cost <= 0 ? seconds : *cost + SMOOTHING * (seconds - *cost);
 	LWLockRelease(shared->lock);
+}
+
+/* Texts of the reasons. */
+static const char *const reason_texts[] = {
+	[BALLOON_REASON_STEADY] = "nothing to do",
+	[BALLOON_REASON_POOL_NOT_FULL] = "the pool is still filling",
+	[BALLOON_REASON_FLOOR] = "the pool was below its floor",
+	[BALLOON_REASON_PINNED] = "too many of the remaining buffers are pinned",
+	[BALLOON_REASON_IDLE] = "memory is short, and part of this pool is idle",
+	[BALLOON_REASON_POOL_SWAPPED] = "pages of this pool are being swapped",
+	[BALLOON_REASON_LIMIT_FELL] = "the memory limit was lowered",
+	[BALLOON_REASON_EXHAUSTED] = "memory is exhausted",
+	[BALLOON_REASON_MISSES] = "miss cost is high, and memory is available",
+	[BALLOON_REASON_NO_MEMORY] = "miss cost is high, but no memory is available",
+	[BALLOON_REASON_ON_HOLD] = "miss cost is high, but growth is on hold after a recent inflate",
+	[BALLOON_REASON_WRITEBACK] = "the server is idle, and dirty pages are written ahead of time",
+	[BALLOON_REASON_AT_LIMIT] = "memory is short, but floor, ceiling or pinned buffers allow no more",
+	[BALLOON_REASON_TARGET] = "pg_balloon.target",
+	[BALLOON_REASON_SWITCHED_OFF] = "pg_balloon.enabled was switched off",
+	[BALLOON_REASON_REFUSED] = "the operating system did not take memory back",
+	[BALLOON_REASON_CEILING] = "the balloon was above its ceiling"
+};
+
+/* Return the text of a reason. */
+const char *
+balloon_reason_text(int reason)
+{
+	return reason_texts[reason];
 }

@@ -1,7 +1,10 @@
 /*
  * shared_state.h
- *		Shared memory: which buffers are in the balloon, counters, and the
- *		last decision.
+ *		Shared memory: which buffers are in the balloon, counters, the ghost
+ *		list of evicted pages, and the last decision.
+ *
+ * BalloonShared, the ghost list and the last decision have a lock each. No
+ * process ever holds two of the three.
  *
  * A buffer in the balloon
  *  - has no tag and none of the flags valid, dirty, I/O in progress, and is
@@ -31,6 +34,7 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
 #include "controller.h"
 
 #define BALLOON_TEXT 200		/* bytes of a reason, including the final zero */
@@ -77,7 +81,7 @@ typedef struct BalloonShared
 	 */
 	bool		broken;
 
-	pg_atomic_uint32 sessions;	/* client sessions; each counts itself (pool_limits.c) */
+	pg_atomic_uint32 sessions;	/* client sessions; each counts itself (inflate.c) */
 	/* set by the prefetch worker, which does not count as a waiting session */
 	volatile pid_t prefetcher;
 	/* Pages that prefetch workers read, from files or the page cache; incremented page by page. */
@@ -86,6 +90,8 @@ typedef struct BalloonShared
 	volatile bool following;
 	/* Set by the worker, read by the prefetch worker. Reading it late does no harm. */
 	volatile bool prefetch_stop;
+	/* Pages that may still be read back. Signed; see balloon_prefetch_left(). */
+	pg_atomic_uint64 prefetch_left;
 
 	int			nballooned;		/* number of bits that are set */
 	BalloonCounters counters;
@@ -103,6 +109,21 @@ balloon_has(int buffer)
 
 extern Size balloon_state_size(void);
 extern bool balloon_state_attach(LWLock *lock);
+
+/* A page that was in the pool until the balloon evicted it. */
+typedef struct BalloonGhost
+{
+	BufferTag	tag;
+	uint32		heat;			/* its usage count then */
+} BalloonGhost;
+
+extern Size ghosts_size(void);
+extern void ghosts_attach(LWLock *lock);
+extern void ghosts_add(const BalloonGhost *ghosts, int count);
+extern int	ghosts_take(Oid database, BalloonGhost *ghosts, int count);
+extern Oid	ghosts_database(void);
+extern void ghosts_drop_database(Oid database);
+extern int64 balloon_prefetch_left(void);
 
 #define BALLOON_PATH 200		/* bytes of a cgroup's path, including the final zero */
 
@@ -129,5 +150,6 @@ extern void balloon_last_decision_tick(const BalloonInput *input, int source,
 									   int64 buffers);
 extern void balloon_last_decision_worker(pid_t worker_pid);
 extern void balloon_last_decision_miss(double seconds);
+extern const char *balloon_reason_text(int reason);
 
 #endif							/* PG_BALLOON_SHARED_STATE_H */

@@ -27,7 +27,6 @@
 #include "compat.h"
 #include "controller.h"
 #include "guc.h"
-#include "pool_limits.h"
 #include "memory_signals.h"
 #include "shared_state.h"
 

@@ -73,15 +73,16 @@ class Workshop:
         self._built: dict[tuple[str, str], Any] = {}
 
     def __call__(self, which: str | int, options: str = "") -> Any:
-        """Built for the newest 'system' one, the 'embedded', the 'asserting' one, a major's, or a bin directory; skips if it cannot be."""
+        """Built for the newest 'system' one, the 'embedded', an 'asserting' one, a major's, or a bin directory; skips if it cannot be."""
         try:
             return self._make(self._find(which), options)
         except (CapabilityError, further.NotToBeHad, asserting.NotToBeHad) as error:
             pytest.skip(f"PostgreSQL {which}: {error}")
 
     def _find(self, which: str | int) -> Installation:
-        if which == "asserting":
-            return installations.choose(NODE, asserting.bin_of(NODE))
+        if isinstance(which, str) and which.startswith("asserting"):
+            major = which.partition("-")[2]
+            return installations.choose(NODE, asserting.bin_of(NODE, int(major) if major else None))
         if which in further.MAJORS:
             return installations.choose(NODE, further.bin_of(which))
         if isinstance(which, str) and which.startswith("/"):
@@ -229,21 +230,24 @@ def workshop(account: str | None) -> Iterator[Workshop]:
     shutil.rmtree(made.root, ignore_errors=True)
 
 
-ASSERTING = pytest.param("asserting", marks=[pytest.mark.long, pytest.mark.timeout(3600)])
+ASSERTING = [
+    pytest.param(which, marks=[pytest.mark.long, pytest.mark.timeout(3600)])
+    for which in ("asserting", *(f"asserting-{major}" for major in asserting.SUITES))
+]
 """Who is first must wait until it is built."""
 FURTHER_MAJORS = [pytest.param(major, marks=pytest.mark.long) for major in further.MAJORS]
 
 
-@pytest.fixture(scope="session", params=["system", "embedded", *FURTHER_MAJORS, ASSERTING, *FURTHER])
+@pytest.fixture(scope="session", params=["system", "embedded", *FURTHER_MAJORS, *ASSERTING, *FURTHER])
 def built(request: pytest.FixtureRequest, workshop: Workshop) -> Any:
     """The extension in a copy of the newest system installation, of the embedded one, and of those for the long check."""
     return workshop(request.param)
 
 
-@pytest.fixture(scope="session")
-def injected(workshop: Workshop) -> Any:
+@pytest.fixture(scope="session", params=["system", pytest.param("embedded", marks=pytest.mark.long), *FURTHER_MAJORS])
+def injected(request: pytest.FixtureRequest, workshop: Workshop) -> Any:
     """The extension with its points of injection, in a private copy whose server is also hindered while files say so (hindrances.c)."""
-    return workshop("system", INJECTED)
+    return workshop(request.param, INJECTED)
 
 
 @pytest.fixture

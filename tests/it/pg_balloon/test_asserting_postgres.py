@@ -21,3 +21,12 @@ def test_a_list_of_lines():
 def test_a_list_of_paragraphs():
     text = "Types: deb\nURIs: http://mirror/debian\nSuites: stable\n\nTypes: deb deb-src\nURIs: http://mirror/security\n"
     assert asserting.source_list(text) == text.replace("Types: deb\n", "Types: deb-src\n").replace("deb deb-src", "deb-src")
+
+
+def test_another_release():
+    assert asserting.source_list("deb [arch=amd64] http://mirror/debian stable main\ndeb http://mirror/debian stable main\n", "sid") == (
+        "deb-src [arch=amd64] http://mirror/debian sid main\ndeb-src http://mirror/debian sid main\n"
+    )
+    assert asserting.source_list("Types: deb\nURIs: http://mirror/debian\nSuites: stable stable-updates\n", "sid") == (
+        "Types: deb-src\nURIs: http://mirror/debian\nSuites: sid\n"
+    )

@@ -6,8 +6,9 @@ import ctypes
 from collections.abc import Callable
 
 HOLD, INFLATE, DEFLATE, WRITEBACK = range(4)
-STEADY, POOL_NOT_FULL, FLOOR, PINNED, IDLE, POOL_SWAPPED, EXHAUSTED, MISSES, NO_MEMORY, ON_HOLD, WRITE_AHEAD, AT_LIMIT = range(12)
-CEILING = 15
+STEADY, POOL_NOT_FULL, FLOOR, PINNED, IDLE, POOL_SWAPPED, LIMIT_FELL, EXHAUSTED = range(8)
+MISSES, NO_MEMORY, ON_HOLD, WRITE_AHEAD, AT_LIMIT = range(8, 13)
+CEILING = 16
 BLOCK = 8192
 PAGE = 4096
 MB = 1024 * 1024
@@ -18,7 +19,8 @@ class Input(ctypes.Structure):
         ("dt", ctypes.c_double),
         *((name, ctypes.c_int64) for name in ("pool", "ballooned", "unused", "floor", "ceiling", "block", "page")),
         *((name, ctypes.c_double) for name in ("hot", "pinned", "misses", "filled", "miss_cost", "waiting", "dirty")),
-        *((name, ctypes.c_int64) for name in ("limit", "available", "reachable", "unclaimed")),
+        ("limit", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("limit_fall", "available", "reachable", "unclaimed")),
         *((name, ctypes.c_double) for name in ("refaults", "own_refaults", "swapping", "stall")),
     ]
 
@@ -31,7 +33,9 @@ class Limits(ctypes.Structure):
 
 class State(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_double) for name in ("shortage_s", "need", "waiting", "need_s", "hold_s", "exhausted_weighted_s")),
+        *((name, ctypes.c_double) for name in ("shortage_s", "need", "waiting", "need_s", "hold_s")),
+        ("limit_fallen", ctypes.c_double),
+        ("making_room", ctypes.c_bool),
         *((name, ctypes.c_double) for name in ("exhausted_s", "idle_s", "refaulted", "own_refaulted", "swap_debt")),
         *((name, ctypes.c_double) for name in ("since_inflated_s", "extra_quiet_s")),
         ("inflated_idle", ctypes.c_bool),
@@ -49,6 +53,19 @@ class Decision(ctypes.Structure):
 
 
 Controller = Callable[[Limits, Input, State], Decision]
+
+
+def step_of(library: ctypes.CDLL) -> Controller:
+    """Return the step of a library with controller.c as a function."""
+    library.balloon_controller_step.restype = None
+    library.balloon_controller_step.argtypes = [ctypes.POINTER(kind) for kind in (Limits, Input, State, Decision)]
+
+    def step(limits: Limits, measured: Input, state: State) -> Decision:
+        decision = Decision()
+        library.balloon_controller_step(limits, measured, state, decision)
+        return decision
+
+    return step
 
 
 def limits_for(limit: int, low: float = 0.03, high: float = 0.08) -> Limits:
