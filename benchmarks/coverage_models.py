@@ -1,18 +1,19 @@
 """Coverage of intervals in simulations with a known truth: fitted models, drift of a soak, dips of a working set, best loads.
 
-``python benchmarks/coverage_models.py --n 400 --jobs 2`` prints a table: case, quantity, number of simulated runs, share of runs
-whose interval holds the truth with its Monte Carlo error, and share of runs without an interval. Each run has its own seed.
+Each run has its own seed. Quantities without an interval are counted apart. Two are no coverage and have no goal: ``found`` is the share
+of runs that report a dip, and ``set`` that of the sets of best loads with a truly best one.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import numpy as np
+import outcome
+from coverage import LEAST, MOST, figure
 
 from pgherd.analysis.best_load import best_load
 from pgherd.analysis.bootstrap import bootstrap_fit, draw_medians
@@ -23,6 +24,8 @@ from pgherd.analysis.stability import steadiness
 LOADS = [1.0, 2, 4, 6, 8, 10, 12, 16]
 SIZES = [300.0, 400, 500, 600, 700, 800, 900, 1000, 1200]
 REPEATS = 3
+RUNS = 2000
+SHARES = ("found", "set")
 
 Held = dict[str, bool | None]
 """Quantity → whether its interval held the truth. None: there was no interval."""
@@ -59,7 +62,7 @@ def dip(convexity: float, depth: float, seed: int) -> Held:
     assert contrast is not None
     ratio = mean_contrast([contrast])
     assert ratio.low is not None and ratio.high is not None
-    return {"dip": ratio.low <= 1 - depth <= ratio.high, "found (share, not coverage)": ratio.high < 1}
+    return {"dip": ratio.low <= 1 - depth <= ratio.high, "found": ratio.high < 1}
 
 
 def best(shape: tuple[float, ...], noise: float, seed: int) -> Held:
@@ -91,37 +94,31 @@ def cases() -> Iterator[tuple[str, Callable[[int], Held]]]:
         yield f"one peak, {100 * noise:.0f} %", partial(best, (100.0, 200.0, 300.0, 400.0, 330.0, 280.0), noise)
 
 
-def row(case: str, quantity: str, held: list[bool | None]) -> str:
-    """Return one line of the table."""
-    known = [value for value in held if value is not None]
-    share = (
-        f"{100 * sum(known) / len(known):5.1f} ± {100 * mc_error(sum(known) / len(known), len(known)):.1f} %" if known else "no interval"
-    )
-    return f"{case:<36} {quantity:<28} {len(held):>6} {share:>14} {100 * (1 - len(known) / len(held)):>7.0f} %"
-
-
-def mc_error(share: float, n: int) -> float:
-    """Return the standard error of a share of n runs."""
-    return (share * (1 - share) / n) ** 0.5
-
-
 def main() -> None:
-    """Simulate all cases and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--n", type=int, default=400, help="runs of each case")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--seed", type=int, default=1, help="first seed")
+    """Simulate, print, write."""
+    parser = outcome.parser(__doc__, RUNS, "simulated runs of each case, a tenth of them of USL, which takes 0.25 s a run")
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes  [default: 1]")
     options = parser.parse_args()
-    print(f"{'case':<36} {'quantity':<28} {'n':>6} {'coverage':>14} {'without':>9}")
+    runs = options.pairs or (20 if options.quick else RUNS)
+    seed = outcome.seed_of(options)
+    figures, raw = [], []
     with ProcessPoolExecutor(options.jobs) as pool:
         for case, simulate in cases():
             if options.only not in case:
                 continue
-            runs = list(pool.map(simulate, range(options.seed, options.seed + options.n), chunksize=8))
-            for quantity in runs[0]:
-                print(row(case, quantity, [run[quantity] for run in runs]), flush=True)
+            count = max(runs // 10, 1) if case.startswith("USL") else runs
+            rows = list(pool.map(simulate, range(seed, seed + count), chunksize=8))
+            for quantity in rows[0]:
+                values = [row[quantity] for row in rows]
+                found = figure(f"{case}: {quantity}", values, options.quick or quantity in SHARES)
+                figures += [found] if found else []
+                counts = {"held": values.count(True), "missed": values.count(False), "none": values.count(None)}
+                raw.append({"case": case, "quantity": quantity, **counts})
+                outcome.say(f"{case}: {quantity}: {f'{100 * found.value:.1f} %' if found else 'no interval in any run'}")
+    settings = {"runs": runs, "repeats": REPEATS, "goal": f"{LEAST:g} to {MOST:g}"}
+    outcome.conclude(outcome.Outcome("coverage_models", options.quick, seed, settings, figures, raw), options)
 
 
 if __name__ == "__main__":
-    main()
+    outcome.run(main)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -16,14 +19,17 @@ from pgherd.cli.run_study import TerminalProgress
 from pgherd.metrics.cgroup import CGROUP_CPU
 from pgherd.metrics.sampler import SamplingView
 from pgherd.model.load import Load, Phase
+from pgherd.model.result import PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import SampleSource, SamplingLoop
 from pgherd.prepare.prepared_study import prepare, runnable
 from pgherd.runner.deploy.deployer import Deployer
+from pgherd.runner.execute import phases
 from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession, open_session
 from pgherd.studies.density.options import DensityOptions, DensityRequest, deployment
+from pgherd.study.database_options import DatabaseOptions
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ def complete(node: LocalNode, **asked: Any) -> tuple[DensityOptions, Any]:
 
 
 @contextlib.contextmanager
-def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: RunObserver) -> Iterator[tuple[Deployer, RunSession]]:
+def opened(node: LocalNode, options: DatabaseOptions, prepared: Any, progress: RunObserver) -> Iterator[tuple[Deployer, RunSession]]:
     """A session with an empty fleet, as a run has it; all of it is taken back at the end."""
     with open_session(node, f"benchmark-{secrets.token_hex(2)}", prepared.environment, progress) as live:
         fleet = Deployer(live, {options.pg_bin: runnable(node, options.pg_bin, options.pg_version, live)}, progress)
@@ -79,6 +85,19 @@ def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: Ru
             yield fleet, live
         finally:
             fleet.close()
+
+
+def play(node: LocalNode, fleet: Deployer, trial: Trial) -> list[PhaseResult]:
+    """Run the phases of a trial, on servers that keep running if they are those of the trial before."""
+    fleet.apply(trial)
+    scratch = fleet.scratch / "trial"
+    node.make_dir(str(scratch), mode=0o711)
+    with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as directory, watcher() as progress:
+        progress.planned(1, trial.seconds())
+        progress.trial(trial, 1)
+        played, _ = phases.run(node, trial, fleet, Path(directory), scratch, progress, fleet.watched)
+    shutil.rmtree(scratch)
+    return played
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""What virtual machines cost: from a golden copy to the first answer of a server, its root image, QEMU's own memory, watching eight.
+"""What virtual machines cost: from a template to the first answer of a server, its root image, QEMU's own memory, watching eight.
 
 Each guest is booted alone, with a pgbench database of scale 1, one vCPU and 512 MB, by whatever accelerator works here (a figure says
-which). To the first answer counts packing the disk, booting, connecting to the agent, and starting the server; the golden copy, the
+which). To the first answer counts packing the disk, booting, connecting to the agent, and starting the server; the template, the
 kernel and the root image are there before. The image is made from what the page cache holds. The memory is that of the guest's QEMU process
 without the mapping of the guest's own memory, by the proportional set sizes of /proc/PID/smaps (proc(5)), when the guest has idled.
 What watching takes is measured with eight guests that are up together (``guests_watched``).
@@ -151,7 +151,7 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
     ways = {"kvm": "by KVM", "tcg": "emulated processor (TCG)"}
     by = ways[one[0]["accelerator"]]
     made = [
-        of("golden copy to first answer", "s", [row["seconds"]["ready"] for row in one], SECONDS_TO_READY, "≤ 15 s", by),
+        of("template to first answer", "s", [row["seconds"]["ready"] for row in one], SECONDS_TO_READY, "≤ 15 s", by),
         of("root image made again", "s", [row["image"] for row in one], SECONDS_TO_IMAGE, "≤ 5 s"),
         of("idle guest, beyond its memory", "MB", [row["beyond"] for row in one], MEGABYTES_BEYOND, "≤ 120 MB", by),
     ]

@@ -1,7 +1,7 @@
 """How much of a default study is spent measuring, and how long it takes in all: density, scaling, compare, hugepages.
 
 Runs each once, or says it of a run that is there: measuring.py [RUN-DIRECTORY]. What the last result says of other studies stays. Set-up is
-what comes before the first trial's load (golden copy, copies, starts, warming); measured are the windows that the numbers come
+what comes before the first trial's load (template, copies, starts, warming); measured are the windows that the numbers come
 from. What could end sooner because enough is known is told to be sure of nothing, so that each takes as long as a default run ever does.
 """
 
@@ -118,7 +118,7 @@ def measured(runs: Path, words: Sequence[str]) -> dict[str, float]:
 
 
 def copies_there() -> set[str]:
-    """The golden copies that have been made."""
+    """The templates that have been made."""
     try:
         return {name for name in os.listdir(paths.cache_dir() / "golden") if not name.startswith(".")}
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def copies_there() -> set[str]:
 
 def taken(run: RunDirectory, called: tuple[float, float] | None, first: bool | None) -> dict[str, float]:
     """What a run says of its time, and the same counted anew from its trials. ``called``: when the command began and
-    ended; ``first``: whether the golden copy was made in it (None: not known)."""
+    ended; ``first``: whether the template was made in it (None: not known)."""
     record = run.record()
     trials = [result for result in run.results() if result.phases]
     if not trials or record.ended is None:
@@ -148,7 +148,7 @@ def taken(run: RunDirectory, called: tuple[float, float] | None, first: bool | N
         "share by run.json": record.timing["measured"] / record.timing["wall"],
         "share by its trials": measured / (last - begin),
         "share with analysis and report": measured / (ended - begin),
-    } | ({} if first is None else {"golden copy made": float(first)})
+    } | ({} if first is None else {"template made": float(first)})
 
 
 def figures(raw: Sequence[dict[str, Any]], quick: bool) -> list[Figure]:
@@ -168,13 +168,13 @@ def _of(study: str, rows: Sequence[dict[str, Any]], quick: bool) -> list[Figure]
         method = "the worst run" if len(rows) > 1 else "one run"
         return Figure(f"{study}: {name}", value, unit, n=len(rows), method=method, goal=goal, met=met, note=note)
 
-    made = [row["golden copy made"] for row in rows if "golden copy made" in row]
+    made = [row["template made"] for row in rows if "template made" in row]
     copied = (
-        "the golden copy was made in it"
+        "the template was made in it"
         if any(made)
-        else "the golden copy was there"
+        else "the template was there"
         if made
-        else "whether a golden copy was made in it is not known"
+        else "whether a template was made in it is not known"
     )
     return [
         figure("share by run.json", least=True, limit=kind.share),

@@ -173,7 +173,7 @@ def _client_cpu() -> float:
 
 
 def by_loader(bench: Bench, warehouses: int) -> None:
-    """pgherd's own loader, and what a golden copy gets after it (postgres/golden.py)."""
+    """pgherd's own loader, and what a template gets after it (postgres/templates.py)."""
     loading.fill(lambda: psycopg.connect(bench.server.conninfo("side")), warehouses)
     bench.sql("VACUUM (FREEZE, ANALYZE)", "side")
 

@@ -6,11 +6,13 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from outcome import Figure
+
 from pgherd.analysis.block_ratios import hodges_lehmann
 from pgherd.analysis.block_ratios import paired_ratio as ratio
 from pgherd.analysis.intervals import Estimate
 
-__all__ = ["FEW", "half_width", "hodges_lehmann", "orders", "ratio", "run_blocks"]
+__all__ = ["FEW", "half_width", "hodges_lehmann", "known", "orders", "ratio", "run_blocks"]
 
 FEW = 10
 """No run is ended for the width of its interval before so many pairs: the interval of few is coarse."""
@@ -37,3 +39,13 @@ def run_blocks(blocks: int, rng: random.Random, sides: Mapping[str, Callable[[],
 def half_width(estimate: Estimate) -> float | None:
     """Half of the interval's width."""
     return None if estimate.low is None or estimate.high is None else (estimate.high - estimate.low) / 2
+
+
+def known(name: str, found: Estimate, truth: float, near: float) -> Figure:
+    """Return a figure of known truth. The goal is met if an interval of at most ± ``near`` holds it."""
+    wide = half_width(found)
+    met: bool | None = None
+    if wide is not None and found.low is not None and found.high is not None:
+        holds = found.low <= truth <= found.high
+        met = False if not holds else True if wide <= near else None
+    return Figure.of(name, "", found, f"{truth:g} within the interval, ± {near} at most", met)

@@ -21,11 +21,12 @@ import outcome
 from outcome import Figure
 
 from pgherd.analysis.demand import Array, fold
-from pgherd.analysis.host_plan import HostClass, PlanOptions, make_plan
+from pgherd.analysis.host_class import HostClass
+from pgherd.analysis.host_plan import PlanOptions, make_plan
 from pgherd.analysis.intervals import mean_interval
 
 RESOURCES = ("cpu_cores", "memory_mb", "read_iops", "write_iops")
-SIZES = ((1_000, 24), (1_000, 288), (10_000, 24), (10_000, 288), (30_000, 24))
+SIZES = ((1_000, 24), (1_000, 288), (10_000, 24), (10_000, 288), (30_000, 24), (100_000, 24))
 GOALS = {(1_000, 24): 2.0, (1_000, 288): 2.0, (10_000, 24): 60.0, (10_000, 288): 60.0}
 """Databases, slots → goal in seconds."""
 HOST = HostClass.model_validate(

@@ -1,9 +1,9 @@
-"""How long pgherd takes from a golden copy to 40 ready scale-10 databases, against bare copies and starts of the same.
+"""How long pgherd takes from a template to 40 ready scale-10 databases, against bare copies and starts of the same.
 
 pgherd: what a run does to bring its first trial about, from nothing to the instant at which every server has answered;
 making containers, copying, journalling and starting are in it; warming the buffers, and what is left then of the sync
-that runs meanwhile, are shown apart. Bare: ``cp -a`` of the golden copy's data directory, two at a time, the same
-settings, and ``pg_ctl -w start`` of all at once; no containers, no sync. Before each side the golden copy is read, and
+that runs meanwhile, are shown apart. Bare: ``cp -a`` of the template's data directory, two at a time, the same
+settings, and ``pg_ctl -w start`` of all at once; no containers, no sync. Before each side the template is read, and
 what the other side left to write is written.
 """
 
@@ -38,7 +38,8 @@ from pgherd.runner.progress import RunObserver
 from pgherd.studies.density.options import DensityOptions, deployment
 from pgherd.workloads.registry import loaders
 
-GOAL = 1.3
+GOAL, LOADED_GOAL = 1.3, 2.0
+"""The second one includes syncing and warming, of which the bare side does nothing."""
 AT_ONCE = 2
 
 
@@ -91,7 +92,7 @@ def main() -> None:
 
 
 def rest(node: LocalNode, copy: Template) -> None:
-    """Leave nothing to write, and the golden copy in the page cache."""
+    """Leave nothing to write, and the template in the page cache."""
     os.sync()
     for file in Path(copy.data_dir).rglob("*"):
         if file.is_file():
@@ -177,17 +178,18 @@ def _pg_ctl(bin_: str, home: Path, who: dict[str, Any], *words: str) -> subproce
 def figures(raw: list[dict[str, Any]], databases: int) -> list[Figure]:
     """The ratio, and what stands behind it."""
 
-    def ratio(name: str, ours: list[float], goal: str = "", note: str = "") -> Figure:
+    def ratio(name: str, ours: list[float], goal: float, note: str) -> Figure:
         found = paired.ratio(ours, [pair["plain"]["ready"] for pair in raw])
-        return Figure.of(name, "", found, goal, outcome.met(found, most=GOAL) if goal else None, note)
+        return Figure.of(name, "", found, f"≤ {goal}", outcome.met(found, most=goal), note)
 
     ready = [pair["pgherd"]["ready"] for pair in raw]
     made = [
-        ratio(f"{databases} databases ready, pgherd ÷ bare", ready, f"≤ {GOAL}", "until every server has answered"),
+        ratio(f"{databases} databases ready, pgherd ÷ bare", ready, GOAL, "until every server has answered"),
         ratio(
             "until they may be loaded, pgherd ÷ bare ready",
             [pair["pgherd"]["ready"] + pair["pgherd"]["warming and the sync's end"] for pair in raw],
-            note="synced and warmed, which the bare side is not",
+            LOADED_GOAL,
+            "synced and warmed, which the bare side is not",
         ),
     ]
     for side, names in (("plain", ("ready", "copies", "starts")), ("pgherd", tuple(raw[0]["pgherd"]))):

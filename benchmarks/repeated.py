@@ -48,7 +48,7 @@ def main() -> None:
             place = Path(name)
             words = ["density", "--databases", str(databases), "--repeats", "1", "--duration", f"{options.duration:g}s", "--warmup", "2s"]
             words += ["--time-budget", "1s", "--no-report", "--runs-dir", name]
-            measured(place, words)  # its golden copy is made once, as a script's files are: neither is in the load
+            measured(place, words)  # its template is made once, as a script's files are: neither is in the load
             script = place / "repeat.sh"
             script.write_text(said(["show", "last", "1", "--repro-script", "--runs-dir", name]))
 

@@ -147,3 +147,9 @@ def test_sizes_that_are_none_are_refused():
     for words in ("1024", "1024:x", "64:8", "1024:0", ""):
         with pytest.raises(UsageError, match="--sizes"):
             native.sizes_of(words)
+
+
+def test_controller_constants_real(quick):
+    document = quick("controller_constants_real", "--constant", "RAMP")
+    assert {row["side"] for row in document["raw"]} == {"as shipped", "RAMP halved", "RAMP doubled"}
+    assert len(document["figures"]) == 6 and all(row["tps"] > 0 for row in document["raw"])

@@ -39,6 +39,21 @@ def test_plan_truth(quick):
     assert len(plan["slots"]) == 6 and all(slot["measured"] > 0 and slot["low"] < slot["value"] for slot in plan["slots"])
 
 
+def test_tenants(quick):
+    rows = quick("tenants")["raw"]
+    assert [row["part"] for row in rows] == ["apart"] * 2 + ["quota"] * 2 + ["phases"]
+    assert all(set(row["both"]) == {"small", "large"} and row["small"]["small"] > 0 for row in rows[:2])
+    assert all(set(row["both"]) == {"first", "second"} and min(row["both"].values()) > 0 for row in rows[2:4])
+    assert all(len(row["phases"]) == 8 and {phase["tenants"] for phase in row["phases"]} == {4} for row in rows[4:])
+    assert all(phase["done"] > 0 and phase["own CPU"] > 0 for row in rows[4:] for phase in row["phases"])
+
+
+def test_isolation(quick):
+    rows = quick("isolation")["raw"]
+    assert sorted({row["part"] for row in rows}) == ["apart", "at a rate", "quota"] and len(rows) == 6
+    assert all(row["victim tps"] > 0 and (row["aggressor"] == "none") == (row["aggressor tps"] is None) for row in rows)
+
+
 def test_log_cost(quick):
     document = quick("log_cost")
     assert len(document["raw"]) == 2
@@ -49,6 +64,24 @@ def test_repeated(quick):
     document = quick("repeated")
     assert len(document["raw"]) == 2
     assert all(rate > 0 for pair in document["raw"] for rate in pair.values())
+
+
+def test_settling(quick):
+    rows = quick("settling")["raw"]
+    assert rows and all(row["databases"] == 2 and len(row["by second"]) > 20 and min(row["by second"]) > 0 for row in rows)
+
+
+def test_limit_changes(quick):
+    rows = quick("limit_changes")["raw"]
+    assert len(rows) == 9 and {row["pool"] for row in rows} == {"balloon"}
+    assert rows[0]["killed"] == 1 or all(row["throughput"]["value"] > 0 for row in rows)
+
+
+def test_controller_constants(quick):
+    rows = quick("controller_constants")["raw"]
+    shipped = [row["scenario"] for row in rows if row["constant"] == "as shipped"]
+    assert len(shipped) == len(set(shipped)) == 6 and len(rows) > 6, "a change shows"
+    assert all(0 < value <= 1 for row in rows for value in row["throughput"] if value is not None)
 
 
 def test_sampling(quick):
@@ -74,6 +107,11 @@ def test_slo_truth(quick):
     document = quick("slo_truth")
     assert {row["series"] for row in document["raw"]} == {"databases", "rate", "every"}
     assert all(row["blocks"] > 2 and row["truth"] > 0 for row in document["raw"])
+
+
+def test_slo_repeatability(quick):
+    rows = quick("slo_repeatability")["raw"]
+    assert len(rows) == 2 and all(row["trials"] > 1 and row["answer"] for row in rows)
 
 
 def test_provision(quick):
