@@ -51,37 +51,41 @@ choose_environment() { # [dev]
     env=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/pgherd/venv-${hash%% *}
 }
 
-# One set-up at a time. The lock is on the parent directory itself: no file is left, and the kernel drops it when the last
-# process of the set-up ends, however it ends.
+# One set-up at a time. Only this user can open the directory that is locked, so no other can hold the lock. The kernel drops
+# it when the last process of the set-up ends, however it ends; a directory that is left is used by the next set-up.
 lock_environment() {
-    locked=
-    if command -v flock >/dev/null 2>&1 && [ -r "$parent" ]; then
-        exec 9<"$parent"
-        flock -n 9
-        case $? in
-        0) return ;;
-        1) say "another pgherd is making the environment; waiting for it" && flock 9 && return ;;
-        esac
-        exec 9<&- # this file system has no such locks (NFS)
+    locked=$env.lock
+    if command -v flock >/dev/null 2>&1; then
+        while mkdir -m 700 -- "$locked" 2>/dev/null || [ -O "$locked" ]; do
+            command exec 9<"$locked" || continue
+            flock -n 9
+            case $? in
+            0) ;;
+            1) say "another pgherd is making the environment; waiting for it" && flock 9 ;;
+            *) rmdir -- "$locked" && break ;; # this file system has no such locks (NFS)
+            esac
+            if [ "$locked" -ef /dev/fd/9 ]; then # the one before removes it at its end
+                trap 'rmdir -- "$locked"' EXIT
+                return
+            fi
+        done
+        exec 9<&-
     fi
+    locked=$env.making
     waited=0
-    until mkdir -- "$env.making" 2>/dev/null; do
-        [ "$waited" -lt 300 ] || give_up "$env.making says that another pgherd is making the environment; if none is, remove it"
+    until mkdir -- "$locked" 2>/dev/null; do
+        [ "$waited" -lt 300 ] || give_up "$locked says that another pgherd is making the environment; if none is, remove it"
         [ "$waited" -gt 0 ] || say "another pgherd is making the environment; waiting for it"
         sleep 1
         waited=$((waited + 1))
     done
-    locked=$env.making
     trap 'rmdir -- "$locked"' EXIT
 }
 
 unlock_environment() {
-    if [ -n "$locked" ]; then
-        trap - EXIT
-        rmdir -- "$locked"
-    else
-        exec 9<&-
-    fi
+    trap - EXIT
+    rmdir -- "$locked"
+    exec 9<&-
 }
 
 make_environment() {

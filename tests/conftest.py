@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -144,6 +145,27 @@ def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     return root
+
+
+@pytest.fixture
+def added_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Directory of the study ``tiny``, outside the source tree and found like the others."""
+    import pgherd.studies
+    from pgherd.study.study import labels, percent_columns, studies
+    from pgherd.ui.study_forms import study_forms
+
+    def forget() -> None:
+        for cached in (studies, labels, percent_columns, study_forms):
+            cached.cache_clear()
+        for name in [name for name in sys.modules if name.startswith("pgherd.studies.tiny")]:
+            del sys.modules[name]
+
+    directory = shutil.copytree(Path(__file__).parent / "fixtures" / "added_study" / "tiny", tmp_path / "added" / "tiny")
+    monkeypatch.setattr(pgherd.studies, "__path__", [*pgherd.studies.__path__, str(directory.parent)])
+    forget()
+    yield directory
+    monkeypatch.undo()
+    forget()
 
 
 # Runs that are made up, for tests of reports and of studies' figures.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.analysis.group_sequential import decide
+from pgherd.model.analysis import Finding
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -58,6 +60,30 @@ def test_few_pairs_have_a_t_interval_or_none(modules):
     few = modules[0].ratio([2.0, 2.2, 1.8], [1.0, 1.1, 0.9])
     assert few.value == pytest.approx(2.0) and few.low == pytest.approx(2.0) and "t interval" in few.method
     assert modules[0].ratio([2.0], [1.0]).low is None
+
+
+def test_presence_disturbs_in_either_direction(modules):
+    figures = importlib.import_module("presence").figures
+
+    def met(ratio):
+        pairs = [{"present": ratio * (1 + 0.001 * (i % 3)), "absent": 1.0} for i in range(20)]
+        return figures([pair | {"pgherd CPU present": 0.0, "pgherd CPU absent": 0.0} for pair in pairs], 2)[0].met
+
+    assert (met(0.97), met(1.0), met(1.03)) == (False, True, False)
+
+
+def test_repeatability_scores_the_capacity_by_cpu_and_the_range_of_the_modes(modules):
+    benchmark = importlib.import_module("repeatability")
+    modes = [
+        {"databases": 10, "mode": mode, "lowest_throughput": low, "highest_throughput": high}
+        for mode, low, high in (("slow", 40.0, 50.0), ("fast", 70.0, 80.0))
+    ]
+    assert benchmark.ranges(modes) == {"10": [40.0, 80.0]}
+    row = {"capacity_by_cpu": [9.2, 9.1, 9.3], "capacity_by_throughput": [10.0, 8.0, 12.0], "efficiency at 10": [0.9, 0.7, 1.1]}
+    found = {figure.name: figure for figure in benchmark.figures([{**row, "range": benchmark.ranges(modes)}] * 4)}
+    assert found["capacity by cpu: width of the interval"].value == pytest.approx(0.2)
+    assert found["half width of the capacity by cpu"].met is True and found["half width of the throughput efficiency at 10"].met is False
+    assert found["range of the modes: highest ÷ lowest trial of a run at 10"].value == pytest.approx(2)
 
 
 @pytest.mark.parametrize("pairs", [1, 2, 7, 40])
@@ -138,6 +164,46 @@ def test_a_first_use_is_ended_with_all_that_it_has_started(modules, monkeypatch)
     assert deaf.returncode == -signal.SIGKILL
 
 
+@pytest.mark.parametrize(("other", "met"), [(100.0, True), (90.0, False)])
+def test_classes_apart_make_the_sum_of_their_parts_or_not(modules, other, met):
+    tenants = importlib.import_module("tenants")
+    rng = random.Random(1)  # of any seeds, one in twenty has an interval without the truth
+
+    def side(**tps):
+        return {name: value * rng.lognormvariate(0, 0.005) for name, value in tps.items()}
+
+    rows = [{"small": side(small=50.0), "large": side(large=100.0), "both": side(small=50.0, large=other)} for _ in range(40)]
+    together, small, large = tenants.apart_figures(rows)
+    assert together.met is met and large.met is met and small.met is True
+    assert together.value == pytest.approx((50 + other) / 150, rel=0.01) and "large next to the other" in large.name
+
+
+def test_a_wide_interval_shows_no_known_truth(modules):
+    tenants = importlib.import_module("tenants")
+    rows = [{"first": {"first": 100.0}, "second": {"second": 100.0}, "both": {"first": a, "second": 100 - a}} for a in (20, 80, 50, 50)]
+    share, slowed = tenants.quota_figures(rows)
+    assert (share.value, share.met) == (0.5, None) and slowed.value > 0 and not slowed.goal
+    assert tenants.quota_figures([{**row, "both": {"first": 50, "second": 50 + i / 10}} for i, row in enumerate(rows)])[0].met is True
+
+
+@pytest.mark.parametrize(("ends", "met"), [((0.99, 1.01), True), ((0.9, 1.1), None), ((0.9, 0.97), False)])
+def test_an_aggressor_on_another_cpu_has_no_effect_or_one(modules, ends, met):
+    isolation = importlib.import_module("isolation")
+    found = {"apart": Finding(value=sum(ends) / 2, unit="ratio", low=ends[0], high=ends[1], n=15)}
+    (figure,) = isolation.figures({**found, "at a rate": Finding(value=None, unit="ratio", note="too few")})
+    assert figure.met is met and figure.value == pytest.approx(sum(ends) / 2) and "1 within the interval" in figure.goal
+
+
+def test_phases_are_judged_together_by_rate_lag_switch_and_cpu(modules):
+    tenants = importlib.import_module("tenants")
+    phase = {"tenants": 40, "due": 100.0, "done": 99.0, "behind": 0, "lag unknown": 0, "switch ms": 15.0, "own CPU": 2.0}
+    rows = [{"phases": [phase] * 8, "pgherd by clock": 2.5, "backends by clock": 1.0} for _ in range(3)]
+    met = {figure.name.partition(": ")[2]: figure.met for figure in tenants.phase_figures(rows)}
+    assert met["transactions ÷ due, of a phase"] and met["from the first to the last switch, median"]
+    assert met["phases of a tenant that miss its rate by more than 2 %"] and met["pgherd and its backends in phases"]
+    assert met["pgherd and its backends, switches included"] is False, "3.5 %"
+
+
 def test_the_cost_of_a_sampled_log_follows_from_that_of_logging_all(modules):
     log_cost = importlib.import_module("log_cost")
 
@@ -155,7 +221,18 @@ def test_the_cost_of_a_sampled_log_follows_from_that_of_logging_all(modules):
 
 def test_results_page_is_generated_from_the_committed_results(modules):
     results_page = importlib.import_module("results_page")
-    assert results_page.PAGE.read_text() == results_page.page(), "run: python benchmarks/results_page.py"
+    written, made = (results_page.without_ages(text) for text in (results_page.PAGE.read_text(), results_page.page()))
+    assert written == made != results_page.page(), "run: python benchmarks/results_page.py"
+
+
+def test_the_page_shows_the_age_of_each_result(modules, tmp_path):
+    results_page, outcome = importlib.import_module("results_page"), modules[1]
+    head = outcome.commit().rstrip("+")
+    if not head:
+        pytest.skip("this is no clone")
+    for name, commit in (("ui", head), ("startup", "0" * 12), ("report", "")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"commit": commit}))
+    assert results_page.ages(tmp_path)[1:] == [["0", "ui"], ["unknown: measure again", "startup, report"]]
 
 
 def test_results_page_has_every_figure_and_names_missing_results(modules, tmp_path):
@@ -181,6 +258,21 @@ def test_a_single_measurement_meets_no_goal(modules):
     assert outcome.met_text(outcome.Figure("x", 1.0, "s", goal="≤ 2", met=True)) == "inconclusive"
 
 
+def test_coverage_outside_of_its_goal_has_a_cause(modules):
+    results_page = importlib.import_module("results_page")
+    cases = {
+        "hinge, 4 %: knee": (0.989, False),
+        "drift, 20 windows: drift": (0.95, True),
+        "dip: found": (0.1, None),
+        "new: x": (0.5, False),
+    }
+    figures = [{"name": name, "value": value, "unit": "", "n": 9, "goal": "x", "met": met} for name, (value, met) in cases.items()]
+    (rows,) = results_page.outside_goals({"benchmark": "coverage_models", "figures": figures}).values()
+    assert [row[0] for row in rows[1:]] == ["hinge, 4 %: knee", "new: x"]
+    assert "heap" in rows[1][3] and rows[2][3] == "not examined"
+    assert results_page.outside_goals({"benchmark": "coverage_models", "figures": figures[1:3]}) == {}
+
+
 def test_a_result_records_its_commit_and_the_page_shows_it(modules, tmp_path):
     results_page, outcome = importlib.import_module("results_page"), modules[1]
     options = Namespace(out=tmp_path / "startup.json", machine="a machine")
@@ -193,6 +285,21 @@ def test_a_result_records_its_commit_and_the_page_shows_it(modules, tmp_path):
     assert outcome.commits_since(commit) == 0 and outcome.commits_since("0" * 12) is None
     assert f" · commit {commit} · " in results_page.page(tmp_path)
     assert " · commit not recorded" in results_page.section({**json.loads(options.out.read_text()), "commit": ""})
+
+
+def test_answers_of_searches_agree_within_one_database(modules):
+    searches = importlib.import_module("slo_repeatability")
+    assert searches.agreeing([12, 13, 12, 14, 13]) == 4 and searches.agreeing([12, 14, 16]) == 1 and searches.agreeing([]) == 0
+
+    def made(*answers):
+        capacities = [[None] * 3 if answer is None else [answer, answer - 1, answer + 1] for answer in answers]
+        return searches.figures([{"capacity": capacity, "seconds": 250} for capacity in capacities])
+
+    agree, middle, holding, longest = made(*[12, 13] * 4, 14, 13)
+    assert agree.met is True and agree.note == "9 of 10" and (middle.value, middle.low, middle.high) == (13, 12, 14)
+    assert holding.note == "10 of 10" and longest.met is True
+    assert made(*[12, 13] * 4, 14, 11)[0].met is False and made(*[12] * 8, None, None)[0].met is False
+    assert made(12, 13, 12)[0].met is None, "too few runs"
 
 
 def test_readme_names_every_benchmark(modules):
@@ -485,13 +592,71 @@ def test_an_earlier_run_changes_no_result(modules, tmp_path, monkeypatch, capsys
     assert (stored["study"], stored["date"]) == ("density, an earlier run", "2001-09-09")
 
 
-def test_coverage_of_models_counts_runs_with_and_without_an_interval(modules):
+def test_coverage_is_judged_by_the_interval_of_the_share(modules):
+    figure = importlib.import_module("coverage").figure
+
+    def judged(held, missed):
+        return figure("a case: peak", [True] * held + [False] * missed, False).met
+
+    assert (judged(1900, 100), judged(1700, 300), judged(1999, 1)) == (True, False, False)
+    assert judged(1937, 63) is None, "0.9685 (0.9599 to 0.9753) holds the upper end of the goal"
+    some = figure("a case: peak", [True, True, True, False, None], True)
+    assert (some.value, some.n, some.goal, some.met, some.note) == (0.75, 4, "", None, "no interval in 20 % of the runs")
+    assert figure("a case: drift", [None, None], False) is None
+
+
+def test_coverage_of_models_simulates_all_kinds(modules):
     coverage = importlib.import_module("coverage_models")
-    line = coverage.row("a case", "peak", [True, True, True, False, None])
-    assert "75.0 ± 21.7 %" in line and line.endswith("20 %") and " 5 " in line
-    assert "no interval" in coverage.row("a case", "drift", [None, None])
     simulated = dict(coverage.cases())
     assert simulated["drift, 5 windows, rho 0.8"](1) == {"drift": None}
     assert set(simulated["hinge, 4 % and 22 % last"](1)) == {"a", "b", "knee"}
     assert set(simulated["one peak, 3 %"](1)) == {"peak", "set"}
     assert set(simulated["dip of 7 %, convexity 2"](1).values()) <= {True, False}
+
+
+def test_an_effect_of_a_constant_exceeds_its_tolerance_and_its_scatter(modules):
+    effects = importlib.import_module("controller_constants").effects
+    values = {"as shipped": [1.0, 2.0, 3.0, None], "A": [1.2, 2.2, 3.21, 1.0], "B": [1.9, 1.1, 3.3, 1.0], "C": [1.01, 2.02, 3.03, None]}
+    rows = [{"constant": name, "change": "halved", "scenario": "turns", "settling": list_} for name, list_ in values.items()]
+    assert effects(rows, "A", "halved") == ["turns: settling +10.2 %"]
+    assert effects(rows, "B", "halved") == [], "it scatters by more than 5 %"
+    assert effects(rows, "C", "halved") == [], "1 % is too little"
+
+
+def test_a_changed_constant_is_compared_with_the_shipped_one_of_the_same_block(modules):
+    real, simulated = (importlib.import_module(f"controller_constants{suffix}") for suffix in ("_real", ""))
+    rows = [
+        {"block": block, "side": side, "tps": 100.0 * block * factor, "p99 ms": 2.0 * block / factor, "half after s": 1.0}
+        for block in range(1, 7)
+        for side, factor in (("as shipped", 1.0), ("RAMP halved", 2.0))
+    ]
+    throughput, p99, _ = real.figures(rows)
+    assert throughput.name == "RAMP halved: throughput ÷ as shipped" and throughput.n == 6
+    assert throughput.value == pytest.approx(2) and p99.value == pytest.approx(0.5)
+    assert set(real.with_effect()) <= set(simulated.constants())
+    text = (simulated.SOURCES / simulated.CONSTANTS).read_text()
+    assert [line for line in simulated.changed(text, "RAMP", "doubled").splitlines() if line not in text.splitlines()] == [
+        "#define RAMP ((0.1) * 2.0)"
+    ]
+
+
+def test_changes_of_a_limit_are_judged_without_the_phase_that_changes_nothing(modules):
+    limit_changes = importlib.import_module("limit_changes")
+
+    def cell(value: float) -> dict[str, object]:
+        return {"value": value, "low": value * 0.99, "high": value * 1.01, "confidence": 0.95, "n": 13, "method": "", "note": None}
+
+    rows = [
+        {"swap": "zram", "pool": "balloon", "number": number, "change": f"{number}: {before} % to {limit} %", "killed": 0, "trials": 13}
+        | {"refused": "0 of 13", "native_ratio": cell(0.99), "recovered_after": cell(number), "p99_change_ratio": cell(1.5)}
+        | {"slowest_added": cell(10 * number + 50) | {"low": None, "high": None}}
+        for number, (before, limit) in enumerate(itertools.pairwise(limit_changes.LIMITS), 1)
+    ]
+    figures = {figure.name.removeprefix("swap in zram, pool balloon"): figure for figure in limit_changes.figures(rows)}
+    assert len(figures) == 2 + 8 * 4 and not [name for name in figures if "100 % to 100 %" in name]
+    assert figures[": refused changes"].note == "0 of 104" and figures[": refused changes"].met
+    assert (figures[", 100 % to 50 %: time to 90 %"].value, figures[", 100 % to 50 %, again: time to 90 %"].value) == (2, 6)
+    assert (figures[", 100 % to 50 %: time to 90 %"].met, figures[", 100 % to 50 %, again: time to 90 %"].met) == (True, False)
+    added = [figures[f", 25 % to 100 %{when}: slowest transaction, added"] for when in ("", ", again")]
+    assert [(figure.value, figure.met) for figure in added] == [(100, True), (140, False)]
+    assert figures[", 100 % to 25 %: p99, of that without a change"].goal == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from pgherd.cli import main
 
 ROOT = Path(__file__).parent.parent
 MAX_WORDS = 34_000
@@ -97,21 +100,30 @@ def test_generated_blocks_have_their_place(page, name):
     assert len(re.findall(rf"^<!-- generated: {name} -->\n(?:.*\n)*?<!-- end -->$", text, re.MULTILINE)) == 1
 
 
-def readme_commands() -> list[str]:
-    """Return the command lines of pgherd in the README, without ``pgherd``."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = "\n".join(_FENCE.findall(text))
-    return re.findall(r"^(?:\$ )?(?:\./)?pgherd (.+?)(?:  +#.*)?$", blocks, re.MULTILINE) + re.findall(r"`pgherd ([^`]+)`", text)
+def commands(page: Path) -> list[list[str]]:
+    """Return the command lines of pgherd in a page, without ``pgherd`` and what a shell does with their output."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = re.findall(r"^(?: {4,}|\$ )(?:\$ )?(?:\./)?pgherd +((?:.*\\\n)*.+)$", text, re.MULTILINE)
+    lines += re.findall(r"`pgherd\s+([^`]+)`", _FENCE.sub("", text))
+    lines += [line for fence in _FENCE.findall(text) for line in re.findall(r"^(?:\./)?pgherd +(.+)$", fence, re.MULTILINE)]
+    split = (shlex.split(line.replace("\\\n", " "), comments=True) for line in lines)
+    return [
+        list(itertools.takewhile(lambda word: word not in (">", "|"), (word for word in words if word != "...")))
+        for words in split
+        if words[0] != "COMMAND"
+    ]
 
 
-def test_commands_of_the_readme_have_help():
-    lines = readme_commands()
-    assert len(lines) >= 20
-    for command in sorted({shlex.split(line)[0] for line in lines}):
-        result = subprocess.run(
-            [sys.executable, "-I", "-m", "pgherd", command, "--help"], capture_output=True, text=True, check=False, timeout=60
-        )
-        assert result.returncode == 0 and result.stdout.startswith("Usage: "), f"pgherd {command}: {result.stderr}"
+def test_the_readme_has_a_command_for_each_question():
+    assert len(commands(Path("README.md"))) >= 20
+
+
+@pytest.mark.parametrize("page", [page for page in documents() if page.parts[:2] != ("docs", "contributing")], ids=str)
+def test_commands_of_the_documents_have_their_options(page, capsys):
+    """With ``--help`` a command prints its help, unless it has no option of a name that is given."""
+    for words in commands(page):
+        end = words.index("--") if "--" in words else len(words)
+        assert main.run([*words[:end], "--help", *words[end:]]) == 0, (words, capsys.readouterr().err)
 
 
 def test_dead_links_are_found(tmp_path):

@@ -6,6 +6,7 @@ A real first use is in tests/it/test_first_use.py.
 from __future__ import annotations
 
 import ast
+import fcntl
 import importlib.metadata
 import os
 import shutil
@@ -197,6 +198,17 @@ def test_two_first_uses_make_one_environment(checkout):
     assert [process.returncode for process in both] == [0, 0]
     assert checkout.calls("-m venv") == 1
     assert text.count("first use") == 1
+
+
+def test_a_lock_on_what_others_can_open_holds_up_nobody(checkout):
+    parent = os.open(checkout.root, os.O_RDONLY)
+    try:
+        fcntl.flock(parent, fcntl.LOCK_EX)
+        process = checkout.start("x")
+        assert process.communicate(timeout=60)[0] == "<x>"
+    finally:
+        os.close(parent)
+    assert not (checkout.root / ".venv.lock").exists()
 
 
 @pytest.mark.parametrize("flock", ["#!/bin/sh\nexit 64\n", None], ids=["refused", "missing"])

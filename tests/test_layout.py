@@ -236,6 +236,16 @@ def name_complaints(modules: dict[str, Module]) -> list[str]:
     return [f"{name}: name it after what it holds" for name in modules if NO_NAMES & set(name.split("."))]
 
 
+def class_complaints(modules: dict[str, Module]) -> list[str]:
+    """Public classes of the same name: a name has one meaning."""
+    places: dict[str, list[str]] = {}
+    for name, module in modules.items():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name)
+    return [f"{name} is a class of {' and of '.join(found)}" for name, found in places.items() if len(found) > 1]
+
+
 def runs_code(module: Module) -> bool:
     """Whether any function has a body; Protocols and declared models have none."""
     return any(
@@ -314,6 +324,7 @@ RULES = [
     scientific_complaints,
     size_complaints,
     name_complaints,
+    class_complaints,
     reference_complaints,
 ]
 
@@ -458,6 +469,11 @@ def test_scientific_libraries_in_functions_are_allowed(example, text):
 def test_size_and_name_are_found(example):
     modules = example({"host/utils.py": "x = 1\n" * (MOST_LINES + 1), "host/b.py": "x = 1\n" * MOST_LINES})
     assert len(size_complaints(modules)) == len(name_complaints(modules)) == 1
+
+
+def test_classes_of_one_name_are_found(example):
+    modules = example({"host/a.py": "class Load: ...\nclass _Row: ...", "node/b.py": "class Load: ...\nclass _Row: ...\nclass Other: ..."})
+    assert class_complaints(modules) == ["Load is a class of host.a and of node.b"]
 
 
 def test_dead_references_are_found(example):

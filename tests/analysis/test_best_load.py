@@ -55,3 +55,11 @@ def test_a_load_below_both_neighbours_contradicts_them() -> None:
     assert contradictions([13.2, 40.7, 31.2, 43.3]) == (2,)
     assert contradictions([10, 20, 19, 18, 30]) == ()
     assert contradictions([10, 5]) == ()
+
+
+def test_draws_with_heavy_tails_do_not_lower_the_best_below_all_loads() -> None:
+    """Student's t with one degree of freedom has no mean."""
+    values = [100.0, 110.0, 60.0]
+    draws = np.array(values) + 30 * np.random.default_rng(3).standard_cauchy((4000, 3))
+    found = best_load(values, draws, 6).value
+    assert 60 <= found.value <= 110 and found.low is not None and found.low <= found.value

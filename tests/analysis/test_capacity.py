@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.analysis.capacity import capacity, linear_region, retrograde
+from pgherd.analysis.bootstrap import draw_means
+from pgherd.analysis.capacity import Retrograde, capacity, linear_region, retrograde
 from pgherd.model.errors import UsageError
 
 LOADS = [1.0, 2, 4, 8, 10]
@@ -122,15 +123,36 @@ def test_loads_must_ascend(loads: list[float]) -> None:
         linear_region(loads, [1.0] * len(loads))
 
 
+def measured_decline(repeats: list[list[float]], seed: int = 1) -> Retrograde:
+    return retrograde(
+        range(1, len(repeats) + 1),
+        [sum(values) / len(values) for values in repeats],
+        draw_means(repeats, seed=seed),
+        sum(map(len, repeats)),
+    )
+
+
 def test_retrograde_only_beyond_the_noise() -> None:
-    assert retrograde([1, 2, 3], [[10, 10, 10.1], [20, 20.1, 20.2], [15, 15.1, 14.9]]).falls is True
-    assert retrograde([1, 2, 3], [[10, 10, 10.1], [20, 20.1, 20.2], [20, 20.05, 19.95]]).falls is False
-    rising = retrograde([1, 2], [[10, 10, 10.1], [20, 20.1, 20.2]])
+    assert measured_decline([[10, 10, 10.1], [20, 20.1, 20.2], [15, 15.1, 14.9]]).falls is True
+    assert measured_decline([[10, 10, 10.1], [20, 20.1, 20.2], [20, 20.05, 19.95]]).falls is False
+    rising = measured_decline([[10, 10, 10.1], [20, 20.1, 20.2]])
     assert rising.falls is False
     assert (rising.ratio.value, rising.ratio.low) == (1.0, None)  # the best load over itself has no spread
-    unknown = retrograde([1, 2, 3], [[10.0], [20.0], [15.0]])
-    assert unknown.falls is None
-    assert "too few repeats" in unknown.note
+    unknown = measured_decline([[10.0], [20.0], [15.0]])
+    assert unknown.falls is None and unknown.ratio.value == 0.75
+    assert "too few repeats" in unknown.ratio.note
+
+
+@pytest.mark.parametrize(("last", "decline"), [(400.0, 1.0), (320.0, 0.8)])
+def test_the_choice_of_the_best_load_is_no_decline(last: float, decline: float) -> None:
+    """Four equal loads and noise of 10 %: the highest mean is 7 % too high, which is no decline after it."""
+    rng = np.random.default_rng(7)
+    truth = np.array([200, 400, 400, 400, last])
+    found = [measured_decline((truth[:, None] * (1 + 0.1 * rng.standard_normal((5, 3)))).tolist(), seed) for seed in range(300)]
+    known = [each.ratio for each in found if each.ratio.low is not None]
+    assert np.mean([ratio.low <= decline <= ratio.high + 1e-9 for ratio in known]) >= 0.93
+    if decline == 1:
+        assert np.mean([each.falls is True for each in found]) <= 0.03
 
 
 def test_one_that_is_fast_alone_does_not_count_where_few_loads_follow() -> None:

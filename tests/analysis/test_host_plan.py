@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.analysis.demand import fold
-from pgherd.analysis.host_plan import Capacity, HostClass, PlanOptions, Rule, as_document, make_plan
+from pgherd.analysis.host_class import HostClass, ResourceCapacity
+from pgherd.analysis.host_plan import PlanOptions, Rule, as_document, make_plan
 from pgherd.model.errors import UsageError
 
 
@@ -56,6 +57,36 @@ def test_interval_of_the_capacity_gives_a_probability_of_missing():
     assert row["use"].low == pytest.approx(9 / 11.96, abs=1e-3) and row["use"].high == pytest.approx(9 / 8.04, abs=1e-3)
 
 
+def test_notes_of_classes_are_warnings():
+    measured = {"value": 10, "n": 3}
+    classes = [host(name, measured, notes=["Both measured"]) for name in ("a", "b")]
+    assert make_plan(fleet([5]), classes, [], PlanOptions()).warnings == [
+        "Both measured",
+        "The demand is of one day, so its variation from day to day is unknown",
+    ]
+
+
+def test_latency_class_of_each_slot():
+    limit = {"objective": "p95 ≤ 5 ms", "low": 4.0, "value": 5.0, "high": 6.0}
+    demand = fleet([3.0, 5.5, 8.0, 4.0])
+    plan = make_plan(demand, [host(latency=limit)], [], PlanOptions(headroom=0.1))
+    assert plan.latency == {"big-1": ["within", "near", "beyond", "within"]} == as_document(plan, demand)["latency"]
+    assert by_host(plan)["big-1"]["latency"] == "beyond"
+    assert [plan.findings[f"slots_{name}"].value for name in ("within", "near", "beyond")] == [0.5, 0.25, 0.25]
+    # 3 cores above the limit, whose standard deviation is 0.51
+    assert by_host(plan)["big-1"]["miss_probability"].value == pytest.approx(1, abs=1e-6)
+    assert "p95 ≤ 5 ms" in by_host(plan)["big-1"]["miss_probability"].method
+    (row,) = make_plan(fleet([4.5]), [host(latency=limit)], [], PlanOptions()).hosts
+    assert row["miss_probability"].value == pytest.approx(0.1635, abs=1e-3), "half a core below it: normal distribution below -0.98"
+    assert make_plan(fleet([4.5]), [host()], [], PlanOptions()).latency == {}
+
+
+def test_empty_hosts_do_not_keep_an_objective():
+    limit = {"objective": "p95 ≤ 5 ms", "low": 4.0, "value": 5.0, "high": 6.0}
+    plan = make_plan(fleet([8], [8]), [host(latency=limit)], [], PlanOptions(lost_hosts=1))
+    assert len(plan.latency) == 3 and plan.findings["slots_beyond"].value == 1 and plan.findings["slots_within"].value == 0
+
+
 def test_probability_is_unknown_without_a_measured_capacity():
     (row,) = make_plan(fleet([9.0]), [host()], [], PlanOptions()).hosts
     assert row["miss_probability"].value is None and row["miss_probability"].note
@@ -94,10 +125,24 @@ def test_moves_name_their_gain():
     assert make_plan(fleet([3], [3]), [host()], rules, PlanOptions(max_moves=0)).moves == []
 
 
+def test_minima_fit_into_the_memory_that_working_sets_may_exceed():
+    """Working sets of 18 of 20 MB fit on a host of 10 MB whose overcommitment is 2. Minima of 4 MB fit there twice."""
+    classes = [HostClass.model_validate({"name": "a", "capacity": {"memory_mb": 20, "memory_min_mb": 10}})]
+    sets = fleet(*[[6.0] for _ in range(6)], resources=("memory_mb",))
+    assert len(make_plan(sets, classes, [], PlanOptions()).hosts) == 2
+    both = fleet(*[[[6.0], [4.0]] for _ in range(6)], resources=("memory_mb", "memory_min_mb"))
+    plan = make_plan(both, classes, [], PlanOptions(risk=0.5))
+    assert len(plan.hosts) == 3 and {row["bottleneck"] for row in plan.hosts} == {"memory_min_mb"}
+    assert len({row["saved"] for row in plan.purchases}) == 1, "more memory is more for both"
+
+
 def test_larger_hosts_help_most_where_the_bottleneck_is():
     fleet_ = fleet(*[[[1.0], [1.0]] for _ in range(22)], resources=("cpu_cores", "memory_mb"))
     plan = make_plan(
-        fleet_, [HostClass(name="a", capacity={"cpu_cores": Capacity(value=10), "memory_mb": Capacity(value=30)})], [], PlanOptions()
+        fleet_,
+        [HostClass(name="a", capacity={"cpu_cores": ResourceCapacity(value=10), "memory_mb": ResourceCapacity(value=30)})],
+        [],
+        PlanOptions(),
     )
     assert [(row["resource"], row["saved"]) for row in plan.purchases] == [("cpu_cores", 1.0), ("memory_mb", 0.0)]
 
@@ -117,7 +162,7 @@ def test_larger_hosts_help_most_where_the_bottleneck_is():
             "a cannot carry the 2 databases pinned to it",
         ),
         ([], [host(cpu_cores=3.0)], "row 2: database db1 needs 4 cores of cpu_cores at 00:00, and a host of class big"),
-        ([], [HostClass(name="m", capacity={"memory_mb": Capacity(value=1)})], "class m has no capacity of cpu_cores"),
+        ([], [HostClass(name="m", capacity={"memory_mb": ResourceCapacity(value=1)})], "class m has no capacity of cpu_cores"),
         ([], [host(), host()], "two classes of hosts are called big"),
     ],
 )

@@ -72,6 +72,31 @@ def test_small_fleets_need_at_most_one_host_more_than_the_fewest(fleet):
         assert not any(len(set(group) & set(members)) > 1 for group in apart)
 
 
+CLASS_10 = (
+    "35,50 49,47 33,48 47,34 39,47 27,46 21,46 46,40 28,45 45,28 30,44 44,30 44,22 28,44 19,44 30,43 43,11 43,32 43,41 35,43 36,43 29,42 "
+    "42,39 26,42 42,42 31,40 40,28 40,37 30,40 39,26 38,20 37,6 37,12 36,25 32,36 36,27 34,36 36,28 35,33 33,26 28,33 33,31 31,31 30,28 "
+    "26,28 26,27 25,27 25,26 18,23 15,20 5,13",
+    "35,50 49,47 48,46 48,28 44,47 27,46 28,46 28,45 45,28 28,44 44,40 43,26 43,32 43,41 35,43 43,26 26,43 42,40 40,42 42,28 37,42 42,36 "
+    "30,40 29,39 39,26 39,30 39,19 27,39 37,31 33,37 32,36 34,36 33,36 35,33 33,28 28,33 22,32 31,21 31,31 30,28 30,28 28,29 18,29 27,28 "
+    "23,27 26,27 25,27 25,26 24,17 21,10 11,11",
+)
+
+
+@pytest.mark.parametrize("instance", CLASS_10)
+def test_published_instances_need_at_most_one_host_more_than_their_optimum(instance):
+    """51 items that fill 17 bins without a gap, three in each.
+
+    Class 10 of A. Caprara and P. Toth, "Lower bounds and algorithms for the 2-dimensional vector packing problem", Discrete Applied
+    Mathematics 111, 2001. Its items are made by dividing full bins, so the optimum is known. The numbers are the first four of the 20
+    dimensions of examples/instance.vbp of VPSolver, github.com/fdabrandao/vpsolver.
+    """
+    items = np.array([item.split(",") for item in instance.split()], dtype=float)
+    assert items.sum(axis=0).tolist() == [1700, 1700]
+    found = pack(problem(items[:, :, None], ((100.0, 100.0),)))
+    assert found.bound == (17,) and not found.refused and (found.hosts.excess() == 0).all()
+    assert 17 <= len(found.hosts.klass) <= 18
+
+
 def test_opposite_days_share_hosts_and_peaks_do_not():
     day = np.zeros((40, 1, 24))
     day[::2, 0, :12], day[1::2, 0, 12:] = 5, 5
@@ -166,3 +191,25 @@ def test_months_until_full(use, growth, months):
 def test_groups_that_overlap_need_more_hosts_than_the_largest_group():
     case = problem(np.full((3, 1, 1), 0.01), apart=((0, 1), (1, 2), (0, 2)))
     assert host_mix(case) == (2,) and len(pack(case).hosts.klass) == 3
+
+
+def test_a_host_with_a_steep_growth_takes_what_the_others_cannot():
+    """More hosts than are compared at once: those with the least growth are full in a slot that is not among the busiest."""
+    full, busy, database = np.zeros((3, 1, 48), np.float32)
+    full[0, 47], busy[0, :32], database[0, :32], database[0, 47] = 10, 9, 0.5, 1
+    hosts = Hosts(problem([full] * 20 + [busy] * 60 + [database]), [0] * 80)
+    for number in range(80):
+        hosts.put(number, number)
+    assert hosts.place(80) and hosts.where[80] == 20
+
+
+def test_of_equal_hosts_the_first_is_taken():
+    hosts = Hosts(problem([[[1.0]], [[1.0]]]), [0] * 100)
+    assert hosts.place(0) and hosts.where[0] == 0
+
+
+def test_hosts_of_two_classes_are_compared_by_their_shares():
+    hosts = Hosts(problem([[[8.0]], [[8.0]], [[1.0]]], ((10.0,), (100.0,))), [0] * 90 + [1] * 10)
+    hosts.put(0, 0)
+    hosts.put(1, 95)
+    assert hosts.place(2, list(range(1, 95)) + list(range(96, 100))) and hosts.where[2] == 95

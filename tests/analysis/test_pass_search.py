@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.analysis.pass_search import PassLimit, Tally, fitted_shares, is_decided, next_sizes, pass_limit
+from pgherd.analysis.pass_search import PassLimit, Tally, fitted_shares, is_decided, next_outer_sizes, next_sizes, pass_limit
 
 SIZES = tuple(float(n) for n in range(1, 65))
-BLOCKS = 10
+BLOCKS = 7
 
 
 def search(passes: Callable[[float], bool], sizes: tuple[float, ...] = SIZES, first: float = 8, blocks: int = BLOCKS) -> dict[float, Tally]:
     """Search with blocks that pass or fail."""
     tallies: dict[float, Tally] = {}
     for _ in range(500):
-        wanted = next_sizes(sizes, tallies, blocks, first)
+        wanted = next_sizes(sizes, tallies, blocks, first) or next_outer_sizes(sizes, tallies, blocks)
         if not wanted:
             return tallies
         for size in wanted:
@@ -34,13 +34,13 @@ def test_a_sharp_limit_is_found_exactly(truth: int) -> None:
     tallies = search(lambda size: size <= truth)
     limit = pass_limit(SIZES, tallies)
     if truth == 0:
-        assert limit == PassLimit(None, 1, None, 0.0, BLOCKS)
+        assert limit == PassLimit(None, 1, None, 0.0, BLOCKS, 1)
     elif truth == 64:
         assert limit.value == limit.low == 64 and limit.failing is limit.high is None
     else:
-        assert limit == PassLimit(truth, truth + 1, truth, truth, sum(tally.blocks for tally in tallies.values()))
+        assert limit == PassLimit(truth, truth + 1, truth, truth, sum(tally.blocks for tally in tallies.values()), truth + 1)
         assert is_decided(limit, SIZES)
-    assert sum(tally.blocks for tally in tallies.values()) <= 2 * BLOCKS + 2 * 9
+    assert sum(tally.blocks for tally in tallies.values()) <= 2 * BLOCKS + 2 * 9, "a sharp limit needs no outer sizes"
 
 
 def test_an_early_unlucky_block_is_corrected() -> None:
@@ -64,6 +64,24 @@ def test_an_undecided_limit_has_a_wide_interval() -> None:
     tallies = {1.0: Tally(2, 2, 2), 8.0: Tally(2, 2, 2), 9.0: Tally(4, 8, 8), 10.0: Tally(0, 10, 10)}
     limit = pass_limit(SIZES, tallies)
     assert (limit.value, limit.failing, limit.low, limit.high) == (9, 10, None, 9)
+
+
+def test_the_nearest_sizes_that_are_certain_close_the_interval() -> None:
+    """Known answers: 0.5 ** 7 is below 1.25 %, so 7 of 7 blocks of a size are enough, and 9 of 10: 11 / 1024."""
+    tallies = {8.0: Tally(1, 1, 1), 14.0: Tally(1, 1, 1), 15.0: Tally(5, 7, 7), 16.0: Tally(2, 7, 7), 18.0: Tally(0, 1, 1)}
+    limit = pass_limit(SIZES, tallies)
+    assert (limit.value, limit.low, limit.high) == (15, None, None)
+    assert next_outer_sizes(SIZES, tallies, 10) == [14, 17]
+    closed = tallies | {14.0: Tally(7, 7, 7), 17.0: Tally(1, 10, 10)}
+    limit = pass_limit(SIZES, closed)
+    assert (limit.value, limit.low, limit.high, limit.refuted) == (15, 14, 16, 17)
+    assert next_outer_sizes(SIZES, closed, 10) == []
+    unsure = tallies | {14.0: Tally(6, 10, 10), 17.0: Tally(0, 7, 7)}
+    assert next_outer_sizes(SIZES, unsure, 10) == [13], "14 stays unsure, so the next one"
+    lost = tallies | {14.0: Tally(1, 1, 20), 17.0: Tally(0, 7, 7)}
+    assert next_outer_sizes(SIZES, lost, 10) == [13], "14 has no usable blocks"
+    assert next_outer_sizes((15.0, 16.0), tallies, 10) == [], "no size is left"
+    assert next_outer_sizes(SIZES, tallies, 6) == [], "6 of 6 are not certain"
 
 
 def test_blocks_without_a_result_do_not_repeat_forever() -> None:
@@ -92,7 +110,7 @@ def test_the_interval_contains_the_value(raw: dict[float, tuple[int, int]]) -> N
 @pytest.mark.parametrize("width", [0.1, 0.5, 1.0, 2.0])
 def test_simulated_hosts(width: float) -> None:
     """Blocks pass at random, with half of them at the limit. 300 searches per width of the transition, in sizes."""
-    hits = covered = 0
+    hits = covered = closed = 0
     searches = 300
     for number in range(searches):
         rng = random.Random(f"{width} {number}")
@@ -105,5 +123,7 @@ def test_simulated_hosts(width: float) -> None:
         found = pass_limit(SIZES, search(passes))
         hits += found.value is not None and abs(found.value - truth) <= 1
         covered += (found.low or 0) <= truth <= (found.high if found.high is not None else math.inf)
+        closed += found.low is not None and found.high is not None and found.high - found.low <= 4
+    assert closed >= {0.1: 1, 0.5: 0.95, 1.0: 0.7, 2.0: 0}[width] * searches
     assert hits >= (0.95 if width <= 1 else 0.8) * searches
     assert covered >= 0.95 * searches

@@ -53,14 +53,15 @@ def test_unusable_observations_are_refused(loads: list[float], throughputs: list
 
 
 def test_too_few_loads_for_the_model_are_refused_with_both_numbers() -> None:
-    with pytest.raises(UsageError, match="3 parameters, but there are 2 distinct loads"):
+    with pytest.raises(UsageError, match="3 parameters, but the number of distinct loads is 2"):
         fit(USL, [1, 1, 2], [1, 1.1, 2])
 
 
 def test_undefined_aicc_is_said() -> None:
-    found = fit(HINGE, [1, 2, 4], [1, 2, 3])
-    assert found.aicc is None
-    assert any("AICc is undefined" in text for text in found.warnings)
+    for model in (LINE, HINGE):
+        found = fit(model, [1, 2, 4], [1, 2, 3])
+        assert found.aicc is None
+        assert any(f"the number of parameters of the {model.title} model + 3: AICc is undefined" in text for text in found.warnings)
 
 
 def test_passing_through_all_means_is_said() -> None:

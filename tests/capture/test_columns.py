@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.capture.columns import Shapes, generator, render, text_literal
-from pgherd.capture.model import Column, ForeignKey, Table, Type, literal
+from pgherd.capture.model import ForeignKey, SourceColumn, SourceTable, Type, literal
 
 INT = Type("pg_catalog", "int4")
 TEXT = Type("pg_catalog", "text")
 
 
-def column(number: int, name: str, kind: Type = INT, **statistics) -> Column:
-    return Column(name=name, number=number, type=kind, **statistics)
+def column(number: int, name: str, kind: Type = INT, **statistics) -> SourceColumn:
+    return SourceColumn(name=name, number=number, type=kind, **statistics)
 
 
-def table(oid: int, name: str, rows: int, columns: tuple[Column, ...], **keys) -> Table:
-    return Table(oid=oid, schema="public", name=name, rows=rows, columns=columns, **keys)
+def table(oid: int, name: str, rows: int, columns: tuple[SourceColumn, ...], **keys) -> SourceTable:
+    return SourceTable(oid=oid, schema="public", name=name, rows=rows, columns=columns, **keys)
 
 
 def evaluate(expression: str, row: int) -> int:
@@ -28,7 +28,7 @@ def evaluate(expression: str, row: int) -> int:
     return int(eval(re.sub(r"\bi\b", str(row), expression).replace("/", "//")))
 
 
-def rows_of(shapes: Shapes, of: Table, *names: str) -> list[tuple[int, ...]]:
+def rows_of(shapes: Shapes, of: SourceTable, *names: str) -> list[tuple[int, ...]]:
     formulas = shapes.formulas(of)
     return [tuple(evaluate(formulas[name].ordinal("i"), row) for name in names) for row in range(1, shapes.rows(of) + 1)]
 

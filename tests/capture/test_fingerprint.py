@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pgherd.capture.fingerprint import Fingerprint, StatementCounters, compare, copy_fingerprint
+from pgherd.capture.fingerprint import Fingerprint, StatementFingerprint, compare, copy_fingerprint
 from pgherd.capture.model import Counters
 
 
-def counters(number: int, calls: int, **more: float) -> StatementCounters:
-    return StatementCounters(
+def counters(number: int, calls: int, **more: float) -> StatementFingerprint:
+    return StatementFingerprint(
         **(
             {"number": number, "calls": calls, "rows": calls, "hit": calls, "read": 0, "time_ms": calls}
             | {"wal_bytes": 0, "wal_fpi": 0}
@@ -16,7 +16,7 @@ def counters(number: int, calls: int, **more: float) -> StatementCounters:
     )
 
 
-def fingerprint(*statements: StatementCounters) -> Fingerprint:
+def fingerprint(*statements: StatementFingerprint) -> Fingerprint:
     scripts = tuple({one.number: 1} for one in statements if one.number)
     return Fingerprint(seconds=10, scripts=scripts, statements=statements)
 

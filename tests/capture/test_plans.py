@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pgherd.capture.model import Column, Counters, Function, Statement, Table, Type
+from pgherd.capture.model import Counters, Function, SourceColumn, SourceTable, Statement, Type
 from pgherd.capture.plans import Use, counters, modified, parameter_uses, relations_of
 
 INT = Type("pg_catalog", "int4")
 
 
-def table(oid: int, name: str, *columns: str) -> Table:
-    return Table(oid, "public", name, 100, tuple(Column(name=column, number=k, type=INT) for k, column in enumerate(columns, 1)))
+def table(oid: int, name: str, *columns: str) -> SourceTable:
+    return SourceTable(
+        oid, "public", name, 100, tuple(SourceColumn(name=column, number=k, type=INT) for k, column in enumerate(columns, 1))
+    )
 
 
 ACCOUNTS = table(1, "accounts", "aid", "bid", "balance")

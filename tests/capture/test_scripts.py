@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pgherd.capture.columns import Shapes
-from pgherd.capture.model import Column, Counters, Source, Statement, Table, Type
+from pgherd.capture.model import Counters, Source, SourceColumn, SourceTable, Statement, Type
 from pgherd.capture.scripts import TAG, NotReproducible, is_control, make_mix, substitute
 
 INT = Type("pg_catalog", "int4")
-ACCOUNTS = Table(1, "public", "accounts", 1000, (Column("aid", 1, INT, distinct=-1.0), Column("n", 2, INT, distinct=100.0)), key=("aid",))
-HISTORY = Table(2, "public", "history", 10, (Column("aid", 1, INT, distinct=-1.0),))
+ACCOUNTS = SourceTable(
+    1, "public", "accounts", 1000, (SourceColumn("aid", 1, INT, distinct=-1.0), SourceColumn("n", 2, INT, distinct=100.0)), key=("aid",)
+)
+HISTORY = SourceTable(2, "public", "history", 10, (SourceColumn("aid", 1, INT, distinct=-1.0),))
 
 
 def scan(condition: str = "(accounts.aid = $1)") -> dict:

@@ -41,7 +41,7 @@ def test_a_live_run_is_left_alone(runs, name, capsys):
     assert list((directory.path / "trials").glob("*.partial"))
 
 
-def test_golden_copies_go_only_when_asked(tmp_path, capsys):
+def test_templates_go_only_when_asked(tmp_path, capsys):
     assert run(["clean", "--templates", "--runs-dir", str(tmp_path)]) == 0
     assert "No leftovers found" in capsys.readouterr().out
 

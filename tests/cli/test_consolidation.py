@@ -40,7 +40,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
         (["--duration", "3s"], "No such option"),
         (["--overcommit", "much"], "'overcommit.0': a level is written as 0.3 or 30%, but it is 'much'"),
         (["--overcommit", "x%"], "'overcommit.0': a level is written as 0.3 or 30%, but it is 'x%'"),
-        (["--schemes", "one"], "'schemes.0': input should be 'shared-server', 'shared-container', 'dedicated' or 'dedicated-balloon'"),
+        (["--schemes", "one"], "'schemes.0': input should be 'shared-server', 'shared-container', 'dedicated', 'dedicated-balloon' or"),
         (["--swap", "tape"], "'tape' is not one of"),
         (["--preset", "E1"], "'E1' is not one of"),
         (["--databases", "1"], "greater than or equal to 2"),

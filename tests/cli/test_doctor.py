@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgherd.cli import doctor
-from pgherd.cli.doctor import StudyCapability, network_check, vm_check
+from pgherd.cli.doctor import vm_check
 from pgherd.cli.main import run
 from pgherd.host import netns
 from pgherd.model.errors import CapabilityError
@@ -18,7 +18,9 @@ from pgherd.postgres.installations import Installation
 from pgherd.runtimes.vm import disk_image, hypervisor, initramfs, kernel
 from pgherd.runtimes.vm.hypervisor import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
-from pgherd.study.study import studies
+from pgherd.studies.disk import prepare as disk
+from pgherd.studies.network import prepare as network
+from pgherd.study.study import Study, StudyCapability, studies
 
 FACTS = HostFacts(
     hostname="metal",
@@ -66,14 +68,19 @@ def test_what_can_not_be_seen_is_said() -> None:
     assert lines["block devices"] == "none visible"
 
 
+def server_studies(facts: HostFacts, missing: str = "") -> dict[str, StudyCapability]:
+    """The studies that start servers, by name."""
+    return {one.study: one for one in doctor.study_capabilities(LocalNode(), facts, missing) if studies()[one.study].needs_server}
+
+
 def test_a_host_that_can_do_everything() -> None:
     as_root = FACTS.model_copy(update={"root": True})
-    found = {x.study: (x.status, x.missing) for x in doctor.server_studies(as_root, POSTGRES, "")}
+    found = {name: (x.status, x.missing) for name, x in server_studies(as_root).items()}
     assert {"density", "compare", "database-size"} <= set(found) and set(found.values()) == {("available", "")}
 
 
 def test_without_cgroups_density_says_what_is_missing() -> None:
-    found = {x.study: x for x in doctor.server_studies(NO_CGROUPS, POSTGRES, "")}
+    found = server_studies(NO_CGROUPS)
     for study in ("density", "compare"):
         assert (found[study].status, found[study].missing) == ("limited", "start it with systemd-run")
     assert "without quota" in found["density"].capability and "limits" not in found["compare"].capability
@@ -89,31 +96,37 @@ def test_without_cgroups_density_says_what_is_missing() -> None:
     ],
 )
 def test_huge_pages_need_a_kernel_and_root(changes: dict[str, object], able: str, more: str) -> None:
-    found = {x.study: x for x in doctor.server_studies(FACTS.model_copy(update=changes), POSTGRES, "")}["hugepages"]
+    found = server_studies(FACTS.model_copy(update=changes))["hugepages"]
     assert found.status == able and more in found.missing
 
 
-@pytest.mark.parametrize(
-    ("installations", "refusal", "more"), [([], "", "install PostgreSQL"), (POSTGRES, "make an account", "make an account")]
-)
-def test_without_servers_nothing_can_be_studied(installations: list[Installation], refusal: str, more: str) -> None:
-    for ability in doctor.server_studies(FACTS, installations, refusal):
-        assert ability.status == "unavailable"
-        assert more in ability.missing
+def test_without_servers_the_studies_that_need_one_are_unavailable() -> None:
+    for name, ability in server_studies(FACTS, "make an account").items():
+        assert (ability.status, ability.missing) == ("unavailable", "make an account"), name
+    found = {one.study: one.status for one in doctor.study_capabilities(LocalNode(), FACTS, "make an account")}
+    assert found["exec"] == found["compression"] == "available"
+
+
+def test_a_study_that_needs_cgroups_is_unavailable_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study(package="p", name="one", help="h", request="", resolved="", capability="what it measures", without_cgroups=None)
+    monkeypatch.setattr(doctor, "studies", lambda: {"one": study})
+    assert doctor.study_capabilities(LocalNode(), FACTS, "") == [StudyCapability("one", "available", "what it measures")]
+    assert doctor.study_capabilities(LocalNode(), NO_CGROUPS, "") == [
+        StudyCapability("one", "unavailable", "what it measures", "start it with systemd-run")
+    ]
 
 
 @pytest.mark.parametrize(
-    ("fio", "uid", "able", "more"),
+    ("fio", "root", "able", "more"),
     [
-        ("/bin/fio", 0, "available", ""),
-        ("/bin/fio", 1000, "limited", "as root for loop devices"),
-        (None, 0, "unavailable", "install the package fio"),
+        ("/bin/fio", True, "available", ""),
+        ("/bin/fio", False, "limited", "as root for loop devices"),
+        (None, True, "unavailable", "install the package fio"),
     ],
 )
-def test_disks_need_fio_but_no_server(monkeypatch: pytest.MonkeyPatch, fio: str | None, uid: int, able: str, more: str) -> None:
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: fio)
-    monkeypatch.setattr(doctor.os, "geteuid", lambda: uid)
-    found = doctor.disk_check()
+def test_disks_need_fio_but_no_server(monkeypatch: pytest.MonkeyPatch, fio: str | None, root: bool, able: str, more: str) -> None:
+    monkeypatch.setattr(disk.shutil, "which", lambda name: fio)
+    found = disk.capability(LocalNode(), FACTS.model_copy(update={"root": root}))
     assert found.status == able and more in found.missing
 
 
@@ -188,16 +201,19 @@ def values(check: StudyCapability) -> tuple[str, str, str]:
     return check.status, check.capability, check.missing
 
 
-def test_without_iperf3_there_is_no_network():
-    assert values(network_check(LocalNode(), None))[::2] == ("unavailable", "install the package iperf3")
+def test_without_iperf3_there_is_no_network(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    status, _, missing = values(network.capability(LocalNode(), FACTS))
+    assert status == "unavailable" and "install the package iperf3" in missing
 
 
 def test_without_namespaces_there_are_other_hosts(monkeypatch):
     def refuse(node):
         raise CapabilityError("need root")
 
+    monkeypatch.setattr(network, "_iperf3", lambda node: "3.12")
     monkeypatch.setattr(netns, "require_root", refuse)
-    assert values(network_check(LocalNode(), "3.12"))[::2] == ("limited", "need root")
+    assert values(network.capability(LocalNode(), FACTS))[::2] == ("limited", "need root")
 
 
 @pytest.fixture

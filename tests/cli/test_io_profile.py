@@ -28,13 +28,14 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dsn", "host=x"], "'--dsn': io-profile sets memory and checkpoints and reads the devices below the server, which it cannot do"),
-        (["--servers", "fleet.yaml", "--server", "alpha"], "'--servers': io-profile sets memory and checkpoints"),
+        (["--dsn", "host=x"], "--workload tpcb-like writes; use --workload select-only, or add --allow-writes"),
+        (["--servers", "fleet.yaml", "--checkpoints", "2"], "--checkpoints does not go with --servers"),
         (["--no-such", "x"], "No such option"),
         (["--memory-ratio", "0.5"], "greater than 1"),
         (["--equivalence-margin", "much"], "a share is written as 2% or 0.02"),
     ],
 )
+@pytest.mark.usefixtures("own_directories")
 def test_what_is_wrong_is_one_message(arguments, message, capsys):
     assert run(["io-profile", *arguments]) == 2
     assert message in capsys.readouterr().err

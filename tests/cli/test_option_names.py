@@ -17,6 +17,7 @@ ELSEWHERE = {
     "--all": "wipefs",
     "--bind": "iperf3",
     "--cgroupns": "docker run",
+    "--pids-limit": "docker run",
     "--describe-config": "postgres",
     "--enable": "pg_checksums",
     "--format": "stat",

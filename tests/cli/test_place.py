@@ -67,7 +67,8 @@ def test_a_third_fewer_hosts_than_by_peaks():
 
 def test_files_agree(planned):
     found, directory = planned
-    assert sorted(path.name for path in directory.iterdir()) == ["hosts.csv", "hosts.yaml", "placement.csv", "plan.html", "plan.json"]
+    names = ["demand.npy", "hosts.csv", "hosts.yaml", "input.json", "placement.csv", "plan.html", "plan.json"]
+    assert sorted(path.name for path in directory.iterdir()) == names
     assert {**json.loads((directory / "plan.json").read_text()), "files": found["files"]} == found
     with (directory / "placement.csv").open() as file:
         assert {row["database"]: row["host"] for row in csv.DictReader(file)} == found["placement"]
@@ -99,6 +100,35 @@ def test_moves_from_the_present_placement(tmp_path):
     assert found["complete"] and len(found["moves"]) == 1 and found["moves"][0]["gain"].startswith("h-1: highest use 120%")
 
 
+def test_rates_and_a_run_make_a_plan(run_on_disk, tmp_path):
+    (tmp_path / "rates.csv").write_text("database,time,tps\na,0,1000\na,1,2000\nb,0,3000\nb,1,\n")
+    (tmp_path / "hosts.yaml").write_text("classes:\n- {name: h, capacity: {cpu_cores: 0.5}}\n")
+    words = ("--hosts", tmp_path / "hosts.yaml", "--demand-run", run_on_disk.name, "--runs-dir", run_on_disk.parent)
+    found = document(tmp_path / "rates.csv", *words)
+    early, late = found["use"]["h-1"]
+    assert late / early == pytest.approx(5 / 4, rel=1e-3) and 0 < early < 1, "an unknown rate counts as the largest of its database"
+    assert [(one["database"], one["resource"], one["values"]) for one in found["unknown"]] == [("b", "cpu_cores", 1)]
+    (row,) = found["hosts"]
+    assert row["use"]["low"] < row["use"]["value"], "the trials differ in their CPU for each transaction"
+
+
+def test_latency_class_of_each_host(run_on_disk, tmp_path):
+    record = json.loads((run_on_disk / "run.json").read_text())
+    cells = {"p95": {"unit": "ms"}, "cpu_share": {"unit": "ratio", "value": 1.0}}
+    record["analysis"]["tables"]["density"] = [
+        {"databases": n, **cells, "p95": {"unit": "ms", "value": latency, "low": latency - 1, "high": latency + 1}}
+        for n, latency in ((1, 2.0), (2, 4.0), (3, 20.0))
+    ]
+    (run_on_disk / "run.json").write_text(json.dumps(record))
+    (tmp_path / "demand.csv").write_text("database,time,cpu_cores\na,0,1\na,1,8.2\n")
+    words = (tmp_path / "demand.csv", "--host-run", run_on_disk.name, "--slo", "p95=5ms", "--runs-dir", run_on_disk.parent)
+    assert document(*words)["latency"] == {"host-1": ["within", "near"]}
+    text = " ".join(run(*words, "--output", tmp_path / "out").stdout.split())
+    assert "The latency objective is missed in 0.0% of the host slots, and the measured curve leaves 50.0% open." in text
+    assert "latency" in text and "cpu_cores 12:00" in text, "no cell is broken at 80 columns"
+    assert "near" in (tmp_path / "out" / "hosts.csv").read_text()
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -106,11 +136,21 @@ def test_moves_from_the_present_placement(tmp_path):
         (("--hosts", "h.yaml", "--max-moves", 1, "--lost-hosts", 1), "give one of them"),
         (("--hosts", "h.yaml", "--max-moves", 1), "in the column 'host' of --constraints"),
         (("--hosts", "none.yaml"), "none.yaml: No such file"),
+        (("--hosts", FLEET / "hosts.yaml", "--days", 3), "--days and --slots apply to an address of Prometheus"),
+        (("--hosts", FLEET / "hosts.yaml", "--slo", "p95=5ms"), "--slo p95=5ms: give one objective, and a density run with --host-run"),
+        (("--hosts", FLEET / "hosts.yaml", "--slo", "5ms"), "--slo 5ms: write a percentile and a limit"),
+        (("other.csv", "--hosts", FLEET / "hosts.yaml"), "demand.csv is no directory of a capture, and only captures may be several"),
     ],
 )
 def test_bad_options(arguments, message):
     with pytest.raises(UsageError, match=message):
         run("demand.csv", *arguments)
+
+
+def test_a_run_of_rates_does_not_go_with_prometheus():
+    words = ("http://127.0.0.1:9", "--hosts", FLEET / "hosts.yaml", "--demand-run", "last")
+    with pytest.raises(UsageError, match="--demand-run last turns rates into CPU, and Prometheus has the CPU itself; leave it out"):
+        run(*words)
 
 
 def test_the_fullest_hosts_are_verified_as_planned(monkeypatch):

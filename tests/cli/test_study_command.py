@@ -11,7 +11,7 @@ from pgherd.study.option import declared
 from pgherd.study.study import studies, study_of
 
 RUN = {"dry_run", "write_scenario", "yes", "no_report", "as_json", "runs", "metrics_listen", "metrics_token_file", "help_all"}
-SHORT_LINES = 45
+SHORT_LINES = 25
 
 
 @pytest.mark.parametrize("name", sorted(studies()))
@@ -46,15 +46,29 @@ def test_the_common_options_exist(name):
     }
 
 
-def test_help_shows_common_options_and_help_all_every_one(capsys):
+@pytest.mark.parametrize("name", [name for name, study in studies().items() if not study.started_by])
+def test_help_fits_a_terminal(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([name, "--help"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= SHORT_LINES
+
+
+def test_help_shows_common_options_and_help_all_every_one(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert run(["density", "--help"]) == 0
     short = capsys.readouterr().out
-    assert "--databases N,N,…" in short and "--help-all" in short and "--vm-ksm" not in short
-    assert len(short.splitlines()) <= SHORT_LINES
+    assert "--databases N,N,…" in short and "--help-all" in short and "--vm-ksm" not in short and "--script my.sql" not in short
+    assert "Measured time of each trial.  [default: 9s]\n" in short and "CPU cores per database.\n" in short
     assert run(["density", "--help-all"]) == 0
     full = capsys.readouterr().out
     assert all(f"\n{section}:\n" in full for section in ("Study", "Workload", "Storage", "Cluster", "Run and output"))
-    assert "--vm-ksm" in full and "[default: 4; cores/8 below 32 cores]" in " ".join(full.split())
+    assert "--vm-ksm" in full and "[default: 4; cores/8 below 32 cores]" in " ".join(full.split()) and "--script my.sql" in full
+
+
+def test_help_shows_defaults_where_they_have_room(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run(["density", "--help"]) == 0
+    assert "CPU cores per database.  [default: 4; cores/8 below 32 cores]\n" in capsys.readouterr().out
 
 
 EXAMPLES = [text for study in map(study_of, sorted(studies())) for text, _ in study.examples]

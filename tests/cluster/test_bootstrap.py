@@ -107,7 +107,7 @@ def directory(tmp_path):
     """An agent's directory with a process that ends when it is asked to."""
     process = subprocess.Popen(["sleep", "600"])
     (tmp_path / "agents/one").mkdir(parents=True)
-    (tmp_path / "agents/one/pid").write_text(f"{process.pid} {bootstrap._start_time(process.pid)}\n")
+    (tmp_path / "agents/one/pid").write_text(f"{process.pid} {bootstrap._start_time(process.pid)} {bootstrap._boot()}\n")
     yield tmp_path / "agents/one", process
     process.kill()
     process.wait()
@@ -120,9 +120,11 @@ def test_stop_ends_the_agent_and_removes_its_directory(directory):
     assert act({"action": "stop", "directory": str(path), "python": "/bin/true"}) == {"how": "gone already"}
 
 
-def test_another_process_of_the_same_pid_is_left_alone(directory):
+@pytest.mark.parametrize("changed", ["start", "boot"])
+def test_another_process_of_the_same_pid_is_left_alone(directory, changed):
     path, process = directory
-    (path / "pid").write_text(f"{process.pid} 1\n")
+    pid, start, boot = (path / "pid").read_text().split()
+    (path / "pid").write_text(f"{pid} 1 {boot}\n" if changed == "start" else f"{pid} {start} of-another-boot\n")
     assert act({"action": "stop", "directory": str(path), "python": "/bin/true"}) == {"how": "gone already"}
     assert process.poll() is None
 

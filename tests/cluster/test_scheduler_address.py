@@ -66,7 +66,7 @@ def test_a_cluster_that_was_started_here_is_found_by_name_and_address(own_direct
 
 
 def test_tls_wants_certificates(own_directories, tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match=r"requires certificates.*PGHERD_CLUSTER_TLS"):
+    with pytest.raises(UsageError, match=r"requires certificates.*PGHERD_CLUSTER_CERTS"):
         scheduler_address.security(scheduler_address.SchedulerAddress("tls://10.0.0.1:4"))
     with pytest.raises(UsageError, match=r"missing .*authority.pem and .*member.pem"):
         scheduler_address.security(scheduler_address.SchedulerAddress("tls://10.0.0.1:4", tmp_path))

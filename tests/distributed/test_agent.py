@@ -109,7 +109,7 @@ def agent(monkeypatch, tmp_path):
     monkeypatch.setattr(host_agent.installations, "find_all", lambda node: there)
     monkeypatch.setattr(host_agent, "runnable", lambda node, bin_, version, opened: next(one for one in there if one.bin == bin_))
     monkeypatch.setattr(host_agent.merge_results, "of_part", lambda *_: ["judged"])
-    monkeypatch.setattr(host_agent.trial_checks, "judge_memory", lambda *_: [])
+    monkeypatch.setattr(host_agent.memory_checks, "judge_memory", lambda *_: [])
     made = make_agent()
     made.work = work
     yield made
@@ -143,11 +143,11 @@ def test_a_run_is_opened_with_the_version_wherever_it_lies(agent):
         agent.apply(PART)
 
 
-def test_golden_copies_are_carried_while_a_run_is_open(agent):
+def test_templates_are_carried_while_a_run_is_open(agent):
     with pytest.raises(TrialError, match="no open run"):
-        agent.golden("lacks", PART)
+        agent.templates("lacks", PART)
     agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
-    assert agent.golden("lacks", PART) == {} == agent.golden("has", {"x": "/pg"})
+    assert agent.templates("lacks", PART) == {} == agent.templates("has", {"x": "/pg"})
     carrier = agent._carrier
     dropped = []
     carrier.drop = lambda: dropped.append(True)

@@ -38,8 +38,8 @@ class Agent:
         self.said.append(("put", name, data))
         return f"/there/{name}"
 
-    def golden(self, step, *arguments):
-        self.said.append(("golden", step, *arguments))
+    def templates(self, step, *arguments):
+        self.said.append(("templates", step, *arguments))
         return {}
 
     def apply(self, part):
@@ -208,21 +208,24 @@ def test_a_trial_is_played_in_step_and_put_together(scene):
     assert verdicts == {"steal": "pass", "overlap": "pass", "clock-offset": "pass", "start-skew": "pass", "all-hosts-present": "pass"}
 
 
-def test_golden_copies_are_looked_for_before_the_deployment_and_anew_when_all_begin_anew(scene):
+def test_templates_are_looked_for_before_the_deployment_and_anew_when_all_begin_anew(scene):
     backend = scene()
     for _ in range(2):
         backend.apply(backend.placed(trial()))
     agent = scene.engine.actors_of["b"]
-    assert [said[:2] for said in agent.said if said[0] in ("golden", "apply")][:2] == [("golden", "lacks"), ("apply", agent.said[-1][1])]
-    assert sum(said[0] == "golden" for said in agent.said) == 1
-    lacked = next(said[2] for said in agent.said if said[0] == "golden")
+    assert [said[:2] for said in agent.said if said[0] in ("templates", "apply")][:2] == [
+        ("templates", "lacks"),
+        ("apply", agent.said[-1][1]),
+    ]
+    assert sum(said[0] == "templates" for said in agent.said) == 1
+    lacked = next(said[2] for said in agent.said if said[0] == "templates")
     assert [host.name for host in lacked.deployment.hosts] == ["b"]
     scene.engine.lose("a")
     with contextlib.suppress(TrialError):
         backend.apply(backend.placed(trial()))
     scene.engine.find("a")
     backend.apply(backend.placed(trial()))
-    assert sum(said[0] == "golden" for said in scene.engine.actors_of["b"].said) == 1, "by the agents that were made then"
+    assert sum(said[0] == "templates" for said in scene.engine.actors_of["b"].said) == 1, "by the agents that were made then"
 
 
 def test_files_of_all_hosts_stand_where_a_reader_looks_for_them(scene):

@@ -29,7 +29,7 @@ class Agent:
     def __init__(self):
         self.steps, self.copies, self.missing, self.trouble, self.sent = [], {}, {}, {}, 0
 
-    def golden(self, step, *arguments):
+    def templates(self, step, *arguments):
         self.steps.append(step)
         if step in self.trouble:
             raise self.trouble[step]
@@ -130,7 +130,7 @@ def test_nobody_is_asked_twice_for_the_same_contents(scene):
     scene.share({"b": part("b", "bench", "bench")})
     assert len(scene.engine.calls) == before
     scene.share({"b": part("b", "other")})
-    assert scene.engine.calls[before:] == [("b", "golden")], "it lacks nothing now"
+    assert scene.engine.calls[before:] == [("b", "templates")], "it lacks nothing now"
 
 
 def test_somebody_elses_servers_have_no_copies(scene):

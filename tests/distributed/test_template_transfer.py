@@ -35,7 +35,7 @@ PART = Trial.model_validate(
 
 
 def made(cache, key="pg18.6-pgbench-10-0123456789ab", files=FILES, **changes):
-    """A finished golden copy."""
+    """A finished template."""
     home = Path(cache) / "golden" / key
     for path, data in files.items():
         (home / "data" / path).parent.mkdir(parents=True, exist_ok=True)

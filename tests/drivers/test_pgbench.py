@@ -37,6 +37,13 @@ class TestArgv:
             " -f /a@b.sql@3 -f c.sql@1 -s 10 -h /run/x -p 5432 -U postgres bench"
         )
 
+    def test_of_a_number_of_transactions_after_a_delay(self) -> None:
+        load = Load(sampling=1, options={"transactions": "1", "delay": "0.25"})
+        argv = DRIVER.argv(load, ENDPOINT, 10)
+        assert argv[:5] == ["sh", "-c", 'sleep "$0" && exec "$@"', "0.25", "/usr/lib/postgresql/18/bin/pgbench"]
+        assert argv[argv.index("-t") + 1] == "1" and "-T" not in argv
+        assert load.ends_itself and not Load().ends_itself
+
     def test_leaves_the_scale_to_the_database_where_a_builtin_is_in_the_mix(self) -> None:
         load = Load(scripts=(Script(source="a.sql"), Script(source="builtin:tpcb-like", weight=2)))
         argv = DRIVER.argv(load, ENDPOINT, 5)
@@ -141,6 +148,18 @@ class TestResult:
         # Two clients, closed loop: what they do at a time is what the latency allows.
         assert found.throughput * latency.mean / 1000 == pytest.approx(2, rel=0.15)
         assert latency.lag_mean is None and latency.lag_max is None
+
+    def test_of_a_load_that_ends_itself_counts_all_transactions(self) -> None:
+        files = {
+            "log.7": "0 1 3665 0 107 500000\n",
+            "stdout": "number of transactions actually processed: 1/1\nnumber of failed transactions: 0 (0.000%)\n"
+            "latency average = 3.700 ms\ninitial connection time = 17.316 ms\ntps = 270.1 (without initial connection time)\n",
+        }
+        load = Load(sampling=1, options={"transactions": "1"})
+        within, before = (DRIVER.result(load, files, 100, MeasuredWindow(start, start + 4, start + 4), "t") for start in (105.0, 110.0))
+        assert within.transactions == before.transactions == 1 and within.latency.maximum == before.latency.maximum == 3.665
+        assert within.per_second == [0, 0, 1, 0] and sum(before.per_second) == 0
+        assert within.values == {"connect_ms": 17.316} and within.first == pytest.approx(107.5 - 0.003665)
 
     def test_gives_no_percentile_that_the_sample_cannot_support(self, capture) -> None:
         found = result(capture("tpcb-threads"), 1.0, 2.5).latency
@@ -350,7 +369,8 @@ def test_late_transactions_are_counted_in_total_and_by_second() -> None:
     objectives = (LatencyObjective(percentile=99, limit_ms=10), LatencyObjective(percentile=50, limit_ms=2.5))
     sample = [LoggedTransaction(100 + i / 500, 20.0 if i >= 900 else 1.0 + i % 2) for i in range(1100)]
     found = late_counts(objectives, sample, 100.0, 102.2)
-    assert found["values"] == {"logged_tx": 1100, "late_p99_10ms_tx": 200, "late_p50_2.5ms_tx": 200, "p99_ms": 20, "p50_ms": 2}
+    counts = {"logged_tx": 1100, "late_p99_10ms_tx": 200, "late_p50_2.5ms_tx": 200}
+    assert found["values"] == {**counts, "p99_ms": 20, "p50_ms": 2, "p99_least_ms": 20, "p50_least_ms": 2}
     assert found["series"]["logged_tx"] == [500, 500], "the rest after the last whole second counts in the totals only"
     assert found["series"]["late_p99_10ms_tx"] == [0, 100]
     assert late_counts(objectives, sample[:100], 100.0, 102.2)["values"].keys() == {
@@ -358,8 +378,21 @@ def test_late_transactions_are_counted_in_total_and_by_second() -> None:
         "late_p99_10ms_tx",
         "late_p50_2.5ms_tx",
         "p50_ms",
+        "p99_least_ms",
+        "p50_least_ms",
     }
     assert late_counts((), sample, 100.0, 102.2) == {}
+
+
+@pytest.mark.parametrize("apart, least", [(100, 1), (25, 20)])
+def test_the_smallest_limit_holds_in_total_and_in_every_second(apart: int, least: float) -> None:
+    """12 of 1,200 transactions take 20 ms. A p99 allows 12 in total, and 8 of 300 in a second: 3 and three times 1.73."""
+    p99 = LatencyObjective(percentile=99, limit_ms=10)
+    late = {apart * number for number in range(12)}
+    sample = [LoggedTransaction(100 + i / 300, 20.0 if i in late else 1.0) for i in range(1200)]
+    values = late_counts((p99,), sample, 100.0, 104.0)["values"]
+    assert (values["late_p99_10ms_tx"], values["p99_least_ms"]) == (12, least)
+    assert p99.most_late(300) == pytest.approx(3 + 3 * 3**0.5)
 
 
 def test_a_load_with_objectives_has_their_counts(capture) -> None:

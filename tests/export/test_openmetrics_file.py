@@ -9,6 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pgherd.export.openmetrics_file import write
 from pgherd.metrics.openmetrics import families
 from pgherd.metrics.run_metrics import FAMILIES, LIVE_ONLY
+from pgherd.model.analysis import Finding
 from pgherd.model.errors import RunDirectoryError
 from pgherd.store.samples import write_samples
 
@@ -131,6 +132,19 @@ def test_the_run_s_own_totals_are_in_it(run, parsed):
     assert sum(last.values()) == pytest.approx(complete)
     trials = {item.labels["result"]: item.value for item in parsed["pgherd_trials_finished"].samples}
     assert sum(trials.values()) == 4 and trials["failed"] == 1
+
+
+def test_an_objective_is_in_it_with_what_keeps_it(run, tmp_path):
+    _, record, results = run
+    found = record.analysis.model_copy(update={"findings": {"capacity": Finding(value=12, unit="databases", low=11, high=13)}})
+    search = {"options": {**record.options, "objectives": [{"percentile": 99, "limit_ms": 10}]}, "analysis": found}
+    out = io.StringIO()
+    write(tmp_path, record.model_copy(update=search), results[:1], out)
+    families = {family.name: family for family in text_string_to_metric_families(out.getvalue())}
+    assert {value for _, value in series(families, "pgherd_objective_limit_seconds", objective="p99_10ms")} == {0.01}
+    for statistic, expected in (("low", 11), ("value", 12), ("high", 13)):
+        ((at, value),) = series(families, "pgherd_objective_capacity", unit="databases", statistic=statistic)
+        assert value == expected and at == pytest.approx(results[0].ended, abs=1e-3)
 
 
 def test_results_and_phases_stand_at_their_instants(run, parsed):

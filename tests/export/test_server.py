@@ -342,6 +342,13 @@ def test_before_its_first_trial_a_run_tells_what_it_is(run):
     assert value(collection, "pgherd_trials_remaining") == 0 and not told(collection, "pgherd_trial_info")
 
 
+def test_a_search_tells_its_objective(run):
+    record = run.record.model_copy(update={"options": {"objectives": [{"percentile": 99, "limit_ms": 10}]}})
+    ((labels, limit, _),) = told(MetricsCollector(run.path, record), "pgherd_objective_limit_seconds")
+    assert labels["objective"] == "p99_10ms" and limit == 0.01
+    assert not told(MetricsCollector(run.path, run.record), "pgherd_objective_limit_seconds")
+
+
 def test_the_present_trial_and_phase(run):
     run.live(7, phase=0, begun=-3)
     collection = MetricsCollector(run.path, run.record)

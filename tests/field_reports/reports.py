@@ -1,11 +1,12 @@
 """Inputs that real users gave to neighbouring tools, from public bug reports. A further report is a further row.
 
-Each row has a name, the input, and the right result. The tests of this directory are sorted by the kind of fault.
+Each row has a name, the input, and the right result. ``KINDS`` names the rows of each kind of fault, and the tests that use them.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 
@@ -52,13 +53,16 @@ TABLES = [
     Table("a zero row", "clients,tps\n0,0\n1,1050\n2,2010\n", [(1, 1050), (2, 2010)]),
     Table("a stalled load", "clients,tps\n1,1050\n2,0\n", "line 3: '0' under tps is not a number above zero"),
     Table("a first row that is no header", "1,64,quiet\n2,120,quiet\n", "'1' is a number and 'quiet' is none"),
+    Table("grouped, without a header", "1;1,050,000\n2;2,010,000\n", [(1, 1050000), (2, 2010000)]),
+]
+
+COLUMNS = [
     Table(
         "a load average", "clients,tps,load\n1,1050,0.4\n2,2010,0.9\n", "clients and load may each be the load; choose with --load-column"
     ),
     Table("two throughputs", "clients,tps,qps\n1,1,2\n", "tps and qps may each be the throughput; choose with --throughput-column"),
     Table("a column twice", "clients,tps,tps\n1,1,2\n", "tps and tps may each be the throughput"),
     Table("the load is the second column", "speed,clients\n1050,1\n2010,2\n", [(1, 1050), (2, 2010)]),
-    Table("grouped, without a header", "1;1,050,000\n2;2,010,000\n", [(1, 1050000), (2, 2010000)]),
 ]
 
 
@@ -109,6 +113,18 @@ NAMES = [
         ("größe = 'x', \"y\": 50% {n}.sql", 1),
     ),
 ]
+
+
+class DatabaseName(NamedTuple):
+    """Name of a database on an external server, and whether the DSN is a URL."""
+
+    report: str
+    name: str
+    url: bool
+
+
+ODD_NAME = "größe = 'x', \"y\" \\z: 50% @{n}?"
+DATABASE_NAMES = [DatabaseName("as keywords", ODD_NAME, False), DatabaseName("as a URL", ODD_NAME, True)]
 
 
 class Sql(NamedTuple):
@@ -165,6 +181,56 @@ MESSAGES = [
     Message("3.19, the server ended", "interrupt - the server has terminated by signal Interrupt(2)", False),
     Message("another signal", "interrupt - the client has terminated by signal Terminated(15)", False),
     Message("a lost server", "control socket has closed unexpectedly", False),
+]
+
+
+class Words(NamedTuple):
+    """Messages of a tool, and the reason that pgherd reads in them."""
+
+    report: str
+    text: str
+    right: str
+
+
+FULL = "fio: io_u error on file /x/data: No space left on device: write offset=0, buflen=8192"
+CRASH = "fio: pid=77, got signal=11"
+FIO_MESSAGES = [
+    Words("an error, then an interruption", f"{FULL}\n\nfio: terminating on signal 2\n", FULL),
+    Words("an interruption, then an error", f"\nfio: terminating on signal 15\n{FULL}\n", FULL),
+    Words("a signal that pgherd did not send", f"{CRASH}\n\nfio: terminating on signal 2\n", CRASH),
+    Words("only an interruption", "\nfio: terminating on signal 2\n", "fio: terminating on signal 2"),
+]
+
+MAY_NOT, CANNOT = "this user may not read", "does not support the perf event"
+PERF_REFUSALS = [
+    Words(
+        "4.19",
+        "Error:\nYou may not have permission to collect stats.\n\nConsider tweaking /proc/sys/kernel/perf_event_paranoid,\n",
+        MAY_NOT,
+    ),
+    Words(
+        "6.1",
+        "Error:\nAccess to performance monitoring and observability operations is limited.\nConsider adjusting "
+        "/proc/sys/kernel/perf_event_paranoid setting to open\naccess to performance monitoring\n",
+        MAY_NOT,
+    ),
+    Words("6.1, one event", "Error:\nNo permission to enable dTLB-loads event.\n", MAY_NOT),
+    Words("an unknown event", "event syntax error: 'dTLB-loads'\n                     \\___ Bad event name\n", CANNOT),
+]
+
+
+class Retransmits(NamedTuple):
+    """Retransmits of a second as iperf3 writes them, and those of the result (None: unknown)."""
+
+    report: str
+    count: int
+    right: float | None
+
+
+RETRANSMITS = [
+    Retransmits("a count", 3, 3.0),
+    Retransmits("a negative count", -1, None),
+    Retransmits("a negative count without a sign", 2**32 - 2, None),
 ]
 
 
@@ -243,4 +309,281 @@ REMEDIES = [
     Remedy("root beside other processes", None, 0, False, "v2", "systemd-run --scope -p Delegate=yes"),
     Remedy("root in a container that shares its cgroup", None, 0, True, "v2", "--cgroupns=private"),
     Remedy("root of a user namespace", errno.EPERM, 0, False, "v2", "root of the host"),
+]
+
+
+class Pooler(NamedTuple):
+    """Mode of PgBouncer and the startup parameters that it ignores, so that no session is read-only; a part of the refusal."""
+
+    report: str
+    mode: str
+    ignored: str
+    right: str
+
+
+POOLERS = [
+    Pooler("sessions", "session", "", "transaction_read_only is off"),
+    Pooler("sessions, options ignored", "session", "options", "transaction_read_only is off"),
+    Pooler("transactions", "transaction", "", "transaction_read_only is off"),
+    Pooler("transactions, options ignored", "transaction", "options", "transaction_read_only is off"),
+]
+
+
+class Account(NamedTuple):
+    """A user of the host: the uid, and whether HOME is set. What ``doctor`` and a study print about it."""
+
+    report: str
+    uid: int
+    home: bool
+    doctor: str
+    right: tuple[str, ...]
+
+
+ACCOUNTS = [
+    Account("a uid without an entry", 54321, True, "uid 54321 has no entry", ("uid 54321 has no entry", "getent passwd")),
+    Account("a uid without a home", 54321, False, "", ("has no home directory", "set HOME")),
+]
+
+
+class Preloading(NamedTuple):
+    """Settings of a measured server, and those under which its database is loaded."""
+
+    report: str
+    settings: dict[str, str]
+    right: dict[str, str]
+
+
+STATEMENTS = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.max": "2000"}
+
+PRELOADING = [
+    Preloading("a preloaded library and its setting", STATEMENTS | {"work_mem": "1MB"}, STATEMENTS),
+    Preloading("a library of sessions", {"session_preload_libraries": "auto_explain"}, {"session_preload_libraries": "auto_explain"}),
+    Preloading("a variable of a script", {"app.tenant": "7", "jit": "off"}, {"app.tenant": "7"}),
+    Preloading("no library", {"shared_preload_libraries": "", "work_mem": "5MB"}, {}),
+]
+
+
+class ReservedPages(NamedTuple):
+    """Options of a study on a host on which the user has reserved huge pages, and whether servers take them."""
+
+    report: str
+    options: tuple[str, ...]
+    right: bool
+
+
+RESERVED_PAGES = [
+    ReservedPages("without being asked", (), False),
+    ReservedPages("asked for", ("--set", "huge_pages=try"), True),
+]
+
+
+class Refused(NamedTuple):
+    """Options of a study that can have no result, with the files that they name, and a pattern of the refusal."""
+
+    report: str
+    options: tuple[str, ...]
+    files: dict[str, str]
+    right: str
+
+
+SLEEP = {"slow.sql": "SELECT pg_sleep(3);\n"}
+
+RATES = [Refused("no transaction is due", ("--rate", "0.01", "--duration", "4s"), {}, "give --rate 2.5 or more")]
+LONG_TRANSACTIONS = [
+    Refused(
+        "a window shorter than a transaction",
+        ("--script", "slow.sql", "--duration", "2s"),
+        SLEEP,
+        r"longer than the measured time of a trial \(2 s\)",
+    ),
+]
+EMPTY_DATABASES = [
+    Refused(
+        "an init script without objects",
+        ("--script", "slow.sql", "--init-script", "nothing.sql"),
+        SLEEP | {"nothing.sql": "-- \\connect\nSELECT 1;\n"},
+        r"the database is empty: --init-script .*nothing\.sql creates nothing in it",
+    ),
+]
+
+
+class OpenFiles(NamedTuple):
+    """Limits of open files (soft, hard) and the clients of a study; parts of the refusal, None if the soft limit is raised."""
+
+    report: str
+    soft: int
+    hard: int
+    clients: int
+    right: tuple[str, ...] | None
+
+
+OPEN_FILES = [
+    OpenFiles("the soft limit of a login", 128, 4096, 150, None),
+    OpenFiles("a low hard limit", 300, 400, 500, ("pgbench needs 56", "the hard limit of this process is 400")),
+]
+
+
+class Tasks(NamedTuple):
+    """A limit of processes, the clients of a study, and parts of the refusal, None if the limit is high enough."""
+
+    report: str
+    limit: Literal["pids.max", "ulimit -u"]
+    value: int
+    clients: int
+    right: tuple[str, ...] | None
+
+
+TASKS = [
+    Tasks("pids.max of a container", "pids.max", 100, 500, ("at least 50", "/pids.max", "is 100", "--pids-limit")),
+    Tasks("pids.max that suffices", "pids.max", 1000, 500, None),
+    Tasks("processes of a user", "ulimit -u", 100, 500, ("at least 50", "(ulimit -u) is 100", "LimitNPROC=")),
+    Tasks("processes of a user that suffice", "ulimit -u", 20_000, 500, None),
+]
+
+
+class Connection(NamedTuple):
+    """Connection parameters, with {port} for the server's port, and the words of them that must reach the driver."""
+
+    report: str
+    text: str
+    right: tuple[str, ...]
+
+
+CONNECTIONS = [
+    Connection("an address without a name", "host=db.invalid hostaddr=127.0.0.1 port={port}", ("hostaddr=127.0.0.1",)),
+    Connection(
+        "timeouts",
+        "host=127.0.0.1 port={port} keepalives=0 tcp_user_timeout=9000 connect_timeout=3 application_name=mine",
+        ("keepalives=0", "tcp_user_timeout=9000", "connect_timeout=3", "application_name=mine"),
+    ),
+    Connection("a service", "service=theirs", ("keepalives_idle=7",)),
+    Connection(
+        "the root certificate of this user", "host=127.0.0.1 port={port} sslmode=verify-full", ("sslmode=verify-full", "sslrootcert=")
+    ),
+]
+
+
+class Groups(NamedTuple):
+    """Files of the cgroups around pgherd by path, and the limits: cores, memory, and the group of the memory limit.
+
+    pgherd is in /a.slice/b.scope.
+    """
+
+    report: str
+    files: dict[str, str]
+    right: tuple[float | None, int | None, str | None]
+
+
+GROUPS = [
+    Groups(
+        "the tightest of the chain",
+        {"a.slice/cpu.max": "150000 100000", "a.slice/memory.max": "4294967296", "a.slice/b.scope/memory.max": "8589934592"},
+        (1.5, 4 << 30, "a.slice"),
+    ),
+    Groups("no throttling", {"a.slice/memory.high": "max", "a.slice/memory.max": "4294967296"}, (None, 4 << 30, "a.slice")),
+    Groups("throttling of a parent", {"a.slice/memory.high": "2147483648"}, (None, 2 << 30, "a.slice")),
+    Groups(
+        "throttling below a limit",
+        {"a.slice/memory.max": "4294967296", "a.slice/b.scope/memory.high": "2147483648"},
+        (None, 2 << 30, "a.slice/b.scope"),
+    ),
+]
+
+
+class GroupTasks(NamedTuple):
+    """Files of the cgroups around pgherd (/a.slice/b.scope) by path, and each limit of tasks: its group, the limit, the tasks in use."""
+
+    report: str
+    files: dict[str, str]
+    right: list[tuple[str, int, int]]
+
+
+GROUP_TASKS = [
+    GroupTasks("no limit", {"a.slice/pids.max": "max", "a.slice/b.scope/pids.max": "max"}, []),
+    GroupTasks("a limit of a parent", {"a.slice/pids.max": "100", "a.slice/pids.current": "7"}, [("a.slice", 100, 7)]),
+    GroupTasks(
+        "a limit of both",
+        {"a.slice/pids.max": "100", "a.slice/b.scope/pids.max": "50", "a.slice/b.scope/pids.current": "3"},
+        [("a.slice/b.scope", 50, 3), ("a.slice", 100, 0)],
+    ),
+]
+
+
+class NumaNodes(NamedTuple):
+    """CPUs of each NUMA node, the CPUs that pgherd may use, and the number of nodes."""
+
+    report: str
+    cpus: tuple[str, ...]
+    usable: tuple[int, ...]
+    right: int
+
+
+NUMA_NODES = [
+    NumaNodes("two nodes", ("0,2", "1,3"), (0, 1, 2, 3), 2),
+    NumaNodes("a node without CPUs", ("0-3", ""), (0, 1, 2, 3), 1),
+    NumaNodes("a cpuset inside one node", ("0,2", "1,3"), (1, 3), 1),
+]
+
+
+class NotRun(NamedTuple):
+    """The reason why commands of the documents are not run in tests, and a pattern of their words."""
+
+    report: str
+    pattern: str
+
+
+NOT_RUN = [
+    NotRun("needs a server of the user", r"--dsn|--servers|\bhost=|\bdbname="),
+    NotRun("needs other hosts", r"^cluster |--cluster|^network --to"),
+    NotRun("needs a Prometheus server", r"http://prometheus"),
+    NotRun("needs captures of the user", r"^place (rates|orders/)"),
+    NotRun("boots guests or fetches their kernel", r"^vm |\bruntime[ =]vm"),
+    NotRun("needs a program that is not required", r"my-benchmark|stress-ng"),
+    NotRun("runs until it is ended", r"^(ui|watch)\b|--metrics-listen"),
+    NotRun("needs an interrupted run", r"^resume\b"),
+    NotRun("is the name of a command without its arguments", r"^(capture|compare|gate|report|export|clean|--help)$"),
+    NotRun("measures for minutes", r"--verify"),
+    NotRun("needs a host of the size in its text", r"--preset E5|--working-set-size 1376MB|--scale 4000"),
+    NotRun("needs the files of Debian's PostgreSQL 17", r"--settings-from /etc/"),
+]
+
+
+class Kind(NamedTuple):
+    """A kind of fault: its number in the first collection of reports, its rows, and the test file that uses them."""
+
+    number: int
+    kind: str
+    rows: Sequence[tuple[object, ...]]
+    test: str
+
+
+HERE, SERVERS = "field_reports", "it"
+KINDS = [
+    Kind(1, "another tool's message compared as a whole", MESSAGES, f"{HERE}/test_other_tools.py"),
+    Kind(1, "another tool's message compared as a whole", FIO_MESSAGES, f"{HERE}/test_other_tools.py"),
+    Kind(1, "another tool's message compared as a whole", PERF_REFUSALS, f"{HERE}/test_other_tools.py"),
+    Kind(1, "another tool's impossible number", RETRANSMITS, f"{HERE}/test_other_tools.py"),
+    Kind(2, "a promise that is not verified", POOLERS, f"{SERVERS}/test_external.py"),
+    Kind(3, "doctor and study disagree", ACCOUNTS, f"{HERE}/test_host.py"),
+    Kind(4, "the loading server differs from the measured server", PRELOADING, f"{HERE}/test_loading.py"),
+    Kind(4, "the loading server differs from the measured server", PRELOADING, f"{SERVERS}/test_field_reports.py"),
+    Kind(5, "state of the host by chance", RESERVED_PAGES, f"{SERVERS}/test_hugepages.py"),
+    Kind(6, "numbers as people write them", TABLES, f"{HERE}/test_numbers.py"),
+    Kind(6, "numbers as programs write them", OUTPUTS, f"{HERE}/test_numbers.py"),
+    Kind(7, "a guessed column", COLUMNS, f"{HERE}/test_numbers.py"),
+    Kind(8, "a file that is not the whole truth", CONFIGURATIONS, f"{HERE}/test_names_and_scripts.py"),
+    Kind(9, "nothing is a result, too", RATES, f"{SERVERS}/test_field_reports.py"),
+    Kind(10, "two timeouts for one thing", LONG_TRANSACTIONS, f"{SERVERS}/test_field_reports.py"),
+    Kind(11, "separators inside names", NAMES, f"{HERE}/test_names_and_scripts.py"),
+    Kind(11, "separators inside names", DATABASE_NAMES, f"{SERVERS}/test_external.py"),
+    Kind(12, "inherited limits", OPEN_FILES, f"{HERE}/test_host.py"),
+    Kind(12, "inherited limits", TASKS, f"{HERE}/test_host.py"),
+    Kind(13, "psql commands in an init script", EMPTY_DATABASES, f"{SERVERS}/test_field_reports.py"),
+    Kind(14, "text parsed with patterns", SQL, f"{HERE}/test_names_and_scripts.py"),
+    Kind(15, "parameters lost on the way", CONNECTIONS, f"{SERVERS}/test_external.py"),
+    Kind(16, "limits around pgherd", GROUPS, "host/test_cgroup_parent.py"),
+    Kind(16, "limits around pgherd", GROUP_TASKS, "host/test_task_limits.py"),
+    Kind(16, "nodes that pgherd cannot use", NUMA_NODES, "host/test_cpus.py"),
+    Kind(17, "a command of the documents that fails", NOT_RUN, f"{SERVERS}/test_documented_commands.py"),
+    Kind(18, "advice that does not fit the cause", REMEDIES, f"{HERE}/test_host.py"),
 ]

@@ -5,12 +5,13 @@ A default run takes seconds. ``fuzz.py`` in this directory repeats the tests for
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import re
+import shutil
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
+from changes import changed, read_changed
+from fuzz import READERS, TESTS
+from pgherd.analysis.demand import Demand
 from pgherd.cli import main
 from pgherd.cli.fit import read_table
 from pgherd.drivers import fio, iperf3, pgbench_output
@@ -30,40 +34,21 @@ from pgherd.metrics import prometheus
 from pgherd.model.errors import PgherdError, TrialError, UsageError
 from pgherd.model.load import Load
 from pgherd.model.prometheus import CONTAINER_CPU, NODE_CPU, NODE_READS, PrometheusSource
+from pgherd.model.result import TargetResult
 from pgherd.postgres import configuration, external_server
 from pgherd.prepare.fleet import read_servers
+from pgherd.prepare.prometheus_demand import PrometheusRequest, read_prometheus
 from pgherd.store.open_run import open_run
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its file anew
-ODD = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.sampled_from([10**400, "nan", "inf"])
-    | st.floats()
-    | st.text(max_size=5)
-    | st.just([])
-    | st.just({})
-    | st.lists(st.integers(), max_size=2)
-)
 
 
-def changed(document: Any, data: st.DataObject) -> Any:
-    """The document with one to three values replaced by odd ones, or removed."""
-    document = copy.deepcopy(document)
-    for _ in range(data.draw(st.integers(1, 3))):
-        parent, key = None, None
-        node = document
-        while isinstance(node, dict | list) and node and (parent is None or data.draw(st.integers(0, 5))):
-            parent, key = node, data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
-            node = node[key]
-        if parent is not None:
-            if data.draw(st.booleans()):
-                parent[key] = data.draw(ODD)
-            else:
-                del parent[key]
-    return document
+@pytest.mark.parametrize("reader", READERS)
+def test_a_reader_has_its_tests(reader: str) -> None:
+    for node in READERS[reader]:
+        file, name = node.split("::")
+        assert re.search(rf"^@given(.*\n)+?def {name}\(", (TESTS / file).read_text(), re.MULTILINE), node
 
 
 # ---- tables
@@ -119,6 +104,12 @@ def test_any_table_is_read_or_refused(tmp_path: Path, text: str) -> None:
 # ---- load generators
 
 
+def impossible(found: TargetResult) -> list[float]:
+    """The numbers of a result that no load can have."""
+    numbers = [found.throughput, *found.per_second, *found.values.values(), *(value for one in found.series.values() for value in one)]
+    return [number for number in numbers if not 0 <= number < math.inf]
+
+
 @pytest.mark.parametrize("case", ["15-select-only", "18-rate", "18-tpcb-threads", "15-retries"])
 @given(data=st.data())
 def test_a_torn_report_of_pgbench_has_the_same_numbers_or_is_refused(case: str, data: st.DataObject) -> None:
@@ -143,25 +134,28 @@ def test_an_odd_report_of_fio_is_read_or_refused(data: st.DataObject) -> None:
     directory = FIXTURES / "fio" / data.draw(st.sampled_from(["psync-randwrite", "mix-70-30", "libaio-randread"]))
     files = {file.name: file.read_text() for file in directory.iterdir()}
     text = files[fio.REPORT]
-    report = changed(json.loads(text[text.index("{\n") :]), data)
-    texts = files | {fio.REPORT: json.dumps(report, indent=1)}
-    try:
-        found = fio.DRIVER.result(Load(driver="fio"), texts, 1e9, MeasuredWindow(1e9, 1e9 + 2, 1e9 + 3), "t")
-    except ValueError:
-        return
-    assert found.throughput >= 0
+    report = json.loads(text[text.index("{\n") :])
+
+    def read(document: Any) -> TargetResult:
+        texts = files | {fio.REPORT: json.dumps(document, indent=1)}
+        return fio.DRIVER.result(Load(driver="fio"), texts, 1e9, MeasuredWindow(1e9, 1e9 + 2, 1e9 + 3), "t")
+
+    found = read_changed(read, report, data)
+    assert found is None or not impossible(found)
 
 
 @given(st.data())
 def test_an_odd_report_of_iperf3_is_read_or_refused(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["interrupted", "reverse", "trickle", "two-streams"]))
     report = json.loads((FIXTURES / f"iperf3/3.12-{name}.json").read_text())
-    texts = {"stdout": json.dumps(changed(report, data)), "stderr": ""}
-    try:
-        found = iperf3.DRIVER.result(Load(driver="iperf3"), texts, 1e9, MeasuredWindow(1e9, 1e9 + 1, 1e9 + 2), "t")
-    except ValueError:
-        return
-    assert found.throughput >= 0
+    first = report["start"]["timestamp"]["timesecs"]
+
+    def read(document: Any) -> TargetResult:
+        window = MeasuredWindow(first, first + 1, first + 2)
+        return iperf3.DRIVER.result(Load(driver="iperf3"), {"stdout": json.dumps(document), "stderr": ""}, first, window, "t")
+
+    found = read_changed(read, report, data)
+    assert found is None or not impossible(found)
 
 
 # ---- Prometheus
@@ -190,7 +184,7 @@ def observed(server: socketserver.TCPServer, *answers: bytes) -> list[Any] | Non
     server.answers = list(answers)  # type: ignore[attr-defined]
     source = PrometheusSource(url=f"http://127.0.0.1:{server.server_address[1]}", values="db1", container_id="x")
     try:
-        readings, views = prometheus.observe(source, "c1", "c1/pg", [(1000.0, 1060.0)])
+        readings, views = prometheus.observe(source, "c1", "c1/pg", [(time.time() - 60, time.time())])
     except TrialError as error:
         assert str(error)
         return None
@@ -221,9 +215,33 @@ ANSWERS = [
 def test_an_odd_answer_of_prometheus_is_read_or_refused(answering: socketserver.TCPServer, data: st.DataObject) -> None:
     number = data.draw(st.integers(0, 2))
     answers = list(ANSWERS)
+    assert observed(answering, *(http(json.dumps(answer)) for answer in answers))
     answers[number] = changed(ANSWERS[number], data)
     for at, _, entity, values in observed(answering, *(http(json.dumps(answer)) for answer in answers)) or ():
         assert entity and math.isfinite(at) and all(map(math.isfinite, values.values()))
+
+
+HALVES = [[-43200, "1.5"], [0, "2"]]
+CONTAINERS = [{"pod": pod, "namespace": "n", "container": "postgres", "job": "j", "device": "/dev/sda"} for pod in ("a", "b")]
+DEMAND = {"status": "success", "data": {"resultType": "matrix", "result": [{"metric": one, "values": HALVES} for one in CONTAINERS]}}
+
+
+@given(st.data())
+def test_an_odd_demand_of_prometheus_is_read_or_refused(answering: socketserver.TCPServer, data: st.DataObject) -> None:
+    """The clock, then a day of each of four resources."""
+    answers: list[Any] = [CLOCK, *[DEMAND] * 4]
+    number = data.draw(st.integers(0, 4))
+    request = PrometheusRequest(f"http://127.0.0.1:{answering.server_address[1]}", days=1, slots=2)
+
+    def read(answer: Any) -> Demand:
+        these = [*answers[:number], answer, *answers[number + 1 :]]
+        answering.answers = [http(json.dumps(one)) for one in these]  # type: ignore[attr-defined]
+        return read_prometheus(request, 95, ("memory_mb", "read_iops", "write_iops"))
+
+    found = read_changed(read, answers[number], data, UsageError)
+    if found is None:
+        return
+    assert found.names and all(math.isfinite(value) and value >= 0 for value in (*found.low.flat, *found.high.flat))
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(http) | st.integers(1, 150).map(lambda n: http(json.dumps(CLOCK))[:n]))
@@ -268,6 +286,8 @@ YAML = st.lists(st.sampled_from(YAML_PARTS) | st.text(max_size=3), max_size=20).
 @shared
 @given(data=st.data())
 def test_an_odd_list_of_servers_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    (tmp_path / "servers.yaml").write_text(yaml.dump(LISTED))
+    assert len(read_servers(tmp_path / "servers.yaml")) == len(LISTED["servers"])
     text = yaml.dump(changed(LISTED, data)) if data.draw(st.booleans()) else data.draw(YAML)
     (tmp_path / "servers.yaml").write_text(text, errors="surrogatepass")
     try:
@@ -307,20 +327,44 @@ def test_any_text_is_a_configuration_or_refused(text: str) -> None:
     assert dict(configuration.entries(configuration.write(written))) == written
 
 
-SHOWN = ["show RUN", "show RUN --json", "show RUN 1", "show RUN 1 --json", "show RUN 1 --repro-script", "gate RUN RUN"]
+SHOWN = [
+    "show RUN",
+    "show RUN --json",
+    "show RUN 1",
+    "show RUN 1 --json",
+    "show RUN 1 --repro-script",
+    "gate RUN DIR/20260131-120000-density-0002",
+    "gate DIR/20260131-120000-density-0002 RUN --json",
+    "list --runs-dir DIR",
+    "export RUN --output -",
+    "place DIR/demand.csv --host-run RUN",
+    "place DIR/demand.csv --host-run RUN --slo p95=5ms",
+    "place DIR/rates.csv --host-run RUN --demand-run RUN",
+]
+"""Commands that read a run."""
+
+
+@pytest.fixture
+def run_with_inputs(run_on_disk: Path) -> Path:
+    """A run, a copy of it to compare, and inputs of a plan beside them."""
+    copied = shutil.copytree(run_on_disk, run_on_disk.with_name("20260131-120000-density-0002"))
+    (copied / "run.json").write_text((copied / "run.json").read_text().replace(run_on_disk.name, copied.name))
+    (run_on_disk.parent / "demand.csv").write_text("database,time,cpu_cores\na,0,1\na,1,0.2\n")
+    (run_on_disk.parent / "rates.csv").write_text("database,time,tps\na,0,1000\na,1,\n")
+    return run_on_disk
 
 
 @shared
 @given(data=st.data())
-def test_an_odd_run_directory_is_opened_or_refused(run_on_disk: Path, capsys: pytest.CaptureFixture[str], data: st.DataObject) -> None:
-    file = data.draw(st.sampled_from([run_on_disk / "run.json", run_on_disk / "trials/0001/trial.json"]))
+def test_an_odd_run_directory_is_opened_or_refused(run_with_inputs: Path, capsys: pytest.CaptureFixture[str], data: st.DataObject) -> None:
+    file = data.draw(st.sampled_from([run_with_inputs / "run.json", run_with_inputs / "trials/0001/trial.json"]))
     before = file.read_bytes()
     document = changed(json.loads(before), data)
-    words = data.draw(st.sampled_from(SHOWN)).replace("RUN", str(run_on_disk)).split()
+    words = data.draw(st.sampled_from(SHOWN)).replace("RUN", str(run_with_inputs)).replace("DIR", str(run_with_inputs.parent)).split()
     file.write_text(json.dumps(document))
     try:
-        run = open_run(run_on_disk, run_on_disk.parent)
-        assert run.name == run_on_disk.name and repr(run) and run.trials().fetchall()
+        run = open_run(run_with_inputs, run_with_inputs.parent)
+        assert run.name == run_with_inputs.name and repr(run) and run.trials().fetchall()
         for name in run.tables:
             run.table(name)
     except PgherdError:

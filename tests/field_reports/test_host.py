@@ -6,14 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pgherd.host.cgroup_parent import remedy
-from reports import REMEDIES, Remedy
+from pgherd.host.cgroup_parent import read_layout, remedy
+from pgherd.node.local import LocalNode
+from reports import ACCOUNTS, OPEN_FILES, REMEDIES, TASKS, Account, OpenFiles, Remedy, Tasks
 
-UNKNOWN_UID = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the uid and to mount")
 
 
@@ -34,17 +35,16 @@ def test_advice_fits_the_cause(row: Remedy) -> None:
 
 
 @as_root
-def test_doctor_and_a_study_agree_about_a_uid_without_an_entry(place: Path) -> None:
+@pytest.mark.parametrize("row", ACCOUNTS, ids=lambda row: row.report)
+def test_doctor_and_a_study_agree_about_an_account(row: Account, place: Path) -> None:
     place.chmod(0o777)
-    change = f"exec setpriv --reuid={UNKNOWN_UID} --regid=0 --clear-groups"
-    doctor = pgherd("doctor", before=change, directory=place)
+    change = f"exec setpriv --reuid={row.uid} --regid=0 --clear-groups"
+    doctor = pgherd("doctor", before=change, directory=place, home=row.home)
     if "Permission denied" in doctor.stderr:
         pytest.skip("the interpreter is below a directory that other users cannot enter")
-    assert f"uid {UNKNOWN_UID} has no entry among the users of this host" in doctor.stdout
-    study = pgherd("density", "--databases", "1", "--dry-run", before=change, directory=place)
-    assert study.returncode == 3 and f"uid {UNKNOWN_UID} has no entry" in study.stderr and "getent passwd" in study.stderr, study
-    homeless = pgherd("density", "--databases", "1", "--dry-run", before=change, directory=place, home=False)
-    assert homeless.returncode == 3 and "has no home directory" in homeless.stderr and "set HOME" in homeless.stderr, homeless
+    assert row.doctor in doctor.stdout, doctor
+    study = pgherd("density", "--databases", "1", "--dry-run", before=change, directory=place, home=row.home)
+    assert study.returncode == 3 and not [part for part in row.right if part not in study.stderr], study
     assert not (place / "~").exists()
 
 
@@ -98,11 +98,57 @@ except Exception as error:
 
 
 @as_root
-def test_a_hard_limit_that_is_too_low_is_refused_before_the_run_and_the_advised_one_is_enough(place: Path) -> None:
-    study = ("scaling", "--clients", "1,500", "--runtime", "process", "--dry-run")
-    refused = pgherd(*study, before="ulimit -Sn 300; ulimit -Hn 400; exec", directory=place)
-    assert refused.returncode == 3 and "pgbench needs 56" in refused.stderr and "the hard limit of this process is 400" in refused.stderr
-    needed = re.search(r"ulimit -Hn (\d+)", refused.stderr)
-    assert needed, refused
-    followed = pgherd(*study, before=f"ulimit -Sn 300; ulimit -Hn {needed[1]}; exec", directory=place)
+@pytest.mark.parametrize("row", OPEN_FILES, ids=lambda row: row.report)
+def test_a_limit_of_open_files_is_raised_or_refused_before_the_run_and_the_advised_one_is_enough(row: OpenFiles, place: Path) -> None:
+    study = ("scaling", "--clients", f"1,{row.clients}", "--runtime", "process", "--dry-run")
+    limited = pgherd(*study, before=f"ulimit -Sn {row.soft}; ulimit -Hn {row.hard}; exec", directory=place)
+    if row.right is None:
+        assert limited.returncode == 0, limited
+        return
+    assert limited.returncode == 3 and not [part for part in row.right if part not in limited.stderr], limited
+    needed = re.search(r"ulimit -Hn (\d+)", limited.stderr)
+    assert needed, limited
+    followed = pgherd(*study, before=f"ulimit -Sn {row.soft}; ulimit -Hn {needed[1]}; exec", directory=place)
     assert followed.returncode == 0, followed
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A cgroup with the pids controller."""
+    layout = read_layout(LocalNode())
+    hierarchy = layout.v1.get("pids", layout.v2)
+    if hierarchy is None:
+        pytest.skip("no cgroups are mounted")
+    path = Path(hierarchy.own_dir, f"pgherd-test-tasks-{os.getpid()}")
+    path.mkdir()
+    try:
+        if not (path / "pids.max").exists():
+            pytest.skip("the controller pids is not enabled for new groups")
+        yield path
+    finally:
+        path.rmdir()
+
+
+@as_root
+@pytest.mark.parametrize("row", TASKS, ids=lambda row: row.report)
+def test_a_limit_of_processes_is_refused_before_the_run_and_the_advised_one_is_enough(row: Tasks, group: Path, place: Path) -> None:
+    def limited(value: int) -> subprocess.CompletedProcess[str]:
+        steps = {
+            "pids.max": f"echo {value} >{group}/pids.max; echo $$ >{group}/cgroup.procs",
+            "ulimit -u": f"prlimit --pid $$ --nproc={value}",
+        }
+        study = ("scaling", "--clients", f"1,{row.clients}", "--runtime", "process", "--dry-run")
+        return pgherd(*study, before=f"{steps[row.limit]}; exec", directory=place)
+
+    ended = limited(row.value)
+    if row.right is None:
+        assert ended.returncode == 0, ended
+        return
+    assert ended.returncode == 3 and not [part for part in row.right if part not in ended.stderr], ended
+    for _ in range(3):  # the user may run servers of others, which come and go
+        advised = re.search(r"echo (\d+) >|ulimit -u (\d+)", ended.stderr)
+        assert advised, ended
+        ended = limited(int(advised[1] or advised[2]))
+        if ended.returncode == 0:
+            break
+    assert ended.returncode == 0, ended

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from pgherd.cli import main
 from pgherd.cli.fit import command, read_table
 from pgherd.drivers.command import read_values
 from pgherd.model.errors import UsageError
 from pgherd.model.units import parse_number, required_marks
-from reports import OUTPUTS, PAIRS, TABLES, Output, Table
+from pgherd.study.study import studies, study_of
+from reports import COLUMNS, OUTPUTS, PAIRS, TABLES, Output, Table
 
 
-@pytest.mark.parametrize("row", TABLES, ids=lambda row: row.report)
+@pytest.mark.parametrize("row", [*TABLES, *COLUMNS], ids=lambda row: row.report)
 def test_a_table_is_read_as_meant_or_refused(row: Table, tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text(row.text)
@@ -61,3 +68,27 @@ def test_grouped_numbers_keep_their_value(whole: int, fraction: int, marks: tupl
     text = f"{whole:,}".replace(",", group) + f"{mark}{fraction:06d}"
     assert parse_number(text, mark) == pytest.approx(whole + fraction / 1e6)  # type: ignore[arg-type]
     assert required_marks([text]) == {mark}
+
+
+@pytest.mark.parametrize("name", sorted(studies()))
+def test_no_option_of_a_study_is_infinite(name: str) -> None:
+    model = study_of(name).request_model
+    for field in model.model_fields:
+        with pytest.raises(ValidationError):
+            model.model_validate({field: math.inf})
+
+
+def test_no_option_of_another_command_is_infinite_or_nan() -> None:
+    """Click compares NaN with both ends of a range, and finds it inside."""
+
+    def options(command: click.Command) -> Iterator[click.Parameter]:
+        yield from command.params
+        if isinstance(command, click.Group):
+            for name in command.list_commands(click.Context(command)):
+                yield from options(command.get_command(click.Context(command), name) or command)
+
+    ranges = [option.type for option in options(main.cli) if isinstance(option.type, click.FloatRange)]
+    assert len(ranges) > 4
+    for text, kind in itertools.product(("nan", "inf"), ranges):
+        with pytest.raises(click.BadParameter):
+            kind.convert(text, None, None)

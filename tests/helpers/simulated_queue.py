@@ -70,6 +70,7 @@ class Queue(SimulatedRun):
                 series[f"late_{objective.key}_tx"] = [count / phase.seconds] * seconds
                 room = max(self.capacity - total, 1e-3)
                 values[f"{objective.name}_ms"] = min(-1000 * math.log(objective.allowed) / room, 1e4) * rng.gauss(1, 0.05)
+                values[f"{objective.name}_least_ms"] = values[f"{objective.name}_ms"]
             latency = Latency(mean=1.0, p50=0.7, p95=2.0, sampled=logged)
             if load.rate is not None:
                 latency = latency.model_copy(update={"lag_mean": 0.2, "lag_growth": 1 - share})

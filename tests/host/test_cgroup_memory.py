@@ -81,7 +81,10 @@ def test_an_attempt_that_v1_refuses_leaves_a_limit_near_the_memory_in_use() -> N
     node.files["memory.usage_in_bytes"] = 300 * MB
     node.busy = 1
     assert not cgroup_memory.try_limit(node, "/g", 100 * MB, 0, v2=False)
-    assert node.files["memory.limit_in_bytes"] == 316 * MB
+    assert node.files["memory.limit_in_bytes"] == 300 * MB * 33 // 32
+    node.files["memory.usage_in_bytes"], node.busy = 306 * MB, 1
+    assert not cgroup_memory.try_limit(node, "/g", 100 * MB, 0, v2=False)
+    assert 306 * MB < node.files["memory.limit_in_bytes"] < 300 * MB * 33 // 32, "never above the one before"
     node.files["memory.usage_in_bytes"] = 90 * MB
     assert cgroup_memory.try_limit(node, "/g", 100 * MB, 0, v2=False)
     assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (100 * MB, 100 * MB)

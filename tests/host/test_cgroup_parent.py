@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pgherd.host import cgroup_parent
 from pgherd.host.cgroup_parent import Hierarchy, enclosing_limits, parse_layout, read_layout
+from reports import GROUPS, Groups
 
 SCOPE = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-u1.scope"
 UNIFIED = "/sys/fs/cgroup"
@@ -234,21 +235,14 @@ def test_foreign_text_gives_an_empty_layout_and_no_error(mountinfo: str, own: st
     assert parse_layout(mountinfo, own).kind in ("none", "v1", "v2", "hybrid")
 
 
-def test_surrounding_takes_the_tightest_of_the_chain(tmp_path: Path, fake) -> None:
+@pytest.mark.parametrize("row", GROUPS, ids=lambda row: row.report)
+def test_surrounding_takes_the_tightest_of_the_chain(row: Groups, tmp_path: Path, fake) -> None:
     node = fake.unified(tmp_path, "/a.slice/b.scope")
-    top = tmp_path / "sys/fs/cgroup"
-    (top / "a.slice/cpu.max").write_text("150000 100000\n")
-    (top / "a.slice/memory.max").write_text("4294967296\n")
-    (top / "a.slice/b.scope/memory.max").write_text("8589934592\n")
+    for name, text in row.files.items():
+        (tmp_path / "sys/fs/cgroup" / name).write_text(f"{text}\n")
     limits = enclosing_limits(node, read_layout(node))
-    assert limits.cores == pytest.approx(1.5)
-    assert limits.memory == 4 << 30
-    assert limits.memory_dir == "/sys/fs/cgroup/a.slice"
-    (top / "a.slice/memory.high").write_text("max\n")
-    assert enclosing_limits(node, read_layout(node)) == limits
-    (top / "a.slice/b.scope/memory.high").write_text("2147483648\n")
-    limits = enclosing_limits(node, read_layout(node))
-    assert (limits.memory, limits.memory_dir) == (2 << 30, "/sys/fs/cgroup/a.slice/b.scope"), "the kernel throttles above it"
+    cores, memory, group = row.right
+    assert (limits.cores, limits.memory, limits.memory_dir) == (cores, memory, group and f"{UNIFIED}/{group}")
 
 
 def test_v1_limits(tmp_path: Path, fake) -> None:

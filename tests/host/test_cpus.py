@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.host import cpus
+from reports import NUMA_NODES, NumaNodes
 
 CAPTURED = Path(__file__).parents[1] / "fixtures/host/kvm-guest"
 
@@ -65,6 +66,13 @@ def test_numa_nodes_of_cpus(tmp_path: Path, fake) -> None:
     )
     assert cpus.numa_nodes(node, (0, 2, 4, 9)) == {0: 0, 2: 2, 4: 0}
     assert cpus.numa_nodes(fake.FakeNode(tmp_path / "none"), (0, 1)) == {}
+
+
+@pytest.mark.parametrize("row", NUMA_NODES, ids=lambda row: row.report)
+def test_only_nodes_of_usable_cpus_count(row: NumaNodes, tmp_path: Path, fake) -> None:
+    lists = {f"/sys/devices/system/node/node{number}/cpulist": f"{text}\n" for number, text in enumerate(row.cpus)}
+    node = fake.FakeNode(tmp_path, lists | {"/sys/devices/system/node/online": f"0-{len(row.cpus) - 1}\n"})
+    assert len(set(cpus.numa_nodes(node, row.usable).values())) == row.right
 
 
 def test_cpus_that_share_least_are_chosen() -> None:

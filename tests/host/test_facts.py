@@ -68,6 +68,7 @@ def test_captured_guest(tmp_path: Path, fake) -> None:
 def test_bare_metal(tmp_path: Path, fake) -> None:
     found = facts.gather(fake.unified(tmp_path, "/system.slice/x.scope", files=METAL))
     assert (found.logical_cpus, found.physical_cores, found.smt, found.numa_nodes) == (4, 2, True, 2)
+    assert found.cpu_nodes == (0, 1, 0, 1)
     assert (found.governor, found.boost, found.virtualisation) == ("performance", True, None)
     assert (found.memory, found.memory_available, found.swap) == (16 << 30, 12 << 30, 2 << 30)
     assert found.huge_pages == {"2 MB": 512, "1 GB": 0, "64 kB": 1}

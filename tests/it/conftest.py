@@ -153,10 +153,12 @@ class Program:
     def judged_fairly(self) -> set[str]:
         """No fault taints the trials of the only run. Returns how much CPU others used or the hypervisor withheld, where it was too much.
 
-        Each trial records both. Where they are within the limits, what taints all trials is a fault.
+        Each trial records both. Where they are within the limits, what taints all trials is a fault. A trial that did not finish counts
+        only if none did, because a study may try a size that is too small.
         """
         busy, quiet = set(), []
-        for trial in self.trials():
+        trials = self.trials()
+        for trial in [trial for trial in trials if trial["error"] is None] or trials:
             checks = trial["checks"]
             shares = [(check["name"], re.match(r"(-?[0-9.]+)\W*%", check["observed"])) for check in checks if check["name"] in _BUSY]
             above = {f"{name} {share[0]}" for name, share in shares if share and float(share[1]) / 100 > _BUSY[name]}
@@ -394,7 +396,7 @@ def _unmapped() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def _place() -> Iterator[Path]:
-    """One root for state and cache of all tests, so that the golden copy is made once; the servers' account can enter it."""
+    """One root for state and cache of all tests, so that the template is made once; the servers' account can enter it."""
     root = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/tmp"))
     root.chmod(0o755)
     for name in ("state", "cache"):
@@ -433,7 +435,7 @@ def pgherd(_place: Path, _watch: Watch) -> Iterator[Program]:
 
 @pytest.fixture
 def elsewhere(_watch: Watch) -> Iterator[Program]:
-    """The program with a cache that holds no golden copy yet."""
+    """The program with a cache that holds no template yet."""
     root = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/tmp"))
     root.chmod(0o755)
     try:

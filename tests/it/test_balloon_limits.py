@@ -24,7 +24,6 @@ def _needs_cgroups_and_swap() -> None:
         pytest.skip(str(error))
 
 
-@pytest.mark.long  # on a busy host the kernel reclaims for so long that the load ends meanwhile
 def test_a_pool_keeps_to_a_smaller_limit_or_is_killed(pgherd) -> None:
     """The database fills the pool of 144 MB. Below a limit of 128 MB a native pool swaps, or the kernel kills it."""
     pgherd.patience = 400.0
@@ -43,8 +42,16 @@ def test_a_pool_keeps_to_a_smaller_limit_or_is_killed(pgherd) -> None:
             assert "an OOM kill ended 1 of 1 trials" in rows[pool, 1]["throughput"]["note"]
             continue
         started, halved, restored = trial["phases"]
-        assert started["limited_after"] == {} and halved["limited_after"]["server"] > 0
-        assert rows[pool, 1]["refused"] == "0 of 1" and rows[pool, 1]["limited_after"]["value"] > 0
+        counts, latency = started["targets"][0], halved["targets"][0]["latency"]
+        assert counts["latency"]["sampled"] >= 0.9 * counts["transactions"], "every transaction is logged"
+        assert rows[pool, 1]["slowest"]["value"] == latency["maximum"] >= rows[pool, 1]["slowest_added"]["value"]
+        after = halved["limited_after"]["server"]
+        in_time = after is not None and after <= (halved["end"] - halved["start"]) / 2  # on a busy host the kernel may reclaim for longer
+        assert started["limited_after"] == {} and rows[pool, 1]["refused"] == f"{1 - in_time} of 1"
+        if not in_time:
+            assert rows[pool, 1]["limited_after"]["value"] is None
+            continue
+        assert rows[pool, 1]["limited_after"]["value"] > 0
         usage, metrics = ([phase["metrics"]["container:server"]["memory.usage"] for phase in (halved, restored)], halved["metrics"])
         assert usage[0] < 180 * MB < usage[1], "means of the phases"
         assert metrics["container:server"]["memory.swap"] + metrics["server:server/pg"].get("balloon.bytes", 0) > 0

@@ -13,12 +13,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pgherd.analysis.demand import Cost
 from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
 from pgherd.postgres.instance import Instance, initdb
+from pgherd.prepare.capture_demand import read_captures
 from pgherd.workloads import bundled_scripts
 from pgherd.workloads.orders import loading, workload
 
@@ -92,6 +94,14 @@ def loaded(process: subprocess.Popen[str], seconds: float = 1.0) -> None:
     assert process.poll() is None, process.stdout.read() if process.stdout else ""
 
 
+def end(load: subprocess.Popen[str]) -> None:
+    """End a load, which ran without an error until now."""
+    running = load.poll() is None
+    load.terminate()
+    out, _ = load.communicate()
+    assert running and "aborted" not in out, out
+
+
 def scripts(directory: Path) -> tuple[dict, list[str]]:
     """The record of a capture, and the arguments of pgbench for its scripts."""
     record = json.loads((directory / "capture.json").read_text())
@@ -102,11 +112,10 @@ def replayed(pgherd, copy: Server, database: str, directory: Path, clients: str 
     """Replay a capture on the other server, and compare."""
     copy.fill(database, directory / "init.sql")
     _, words = scripts(directory)
-    load = copy.pgbench(database, "-n", "-c", clients, "-M", "prepared", "-T", "6", *words)
+    load = copy.pgbench(database, "-n", "-c", clients, "-M", "prepared", "-T", "60", *words)
     loaded(load)
     ended = pgherd("capture", copy.dsn(database), "--compare", str(directory), "--duration", "3s", "--json")
-    out, _ = load.communicate()
-    assert load.returncode == 0 and "aborted" not in out, out
+    end(load)
     assert ended.code in (0, 1), ended
     return json.loads(ended.out)
 
@@ -124,10 +133,10 @@ def test_pgbench_is_reproduced_within_ten_per_cent(pgherd, servers, tmp_path):
     assert source.pgbench("bench", "-i", "-q", "-s", "5").wait() == 0
     before = source.sql("SELECT oid, relname, relfilenode FROM pg_class ORDER BY oid", "bench")
     for name, builtin in (("reads", "select-only"), ("writes", "tpcb-like")):
-        load = source.pgbench("bench", "-n", "-c", "2", "-M", "prepared", "-T", "6", "-b", builtin)
+        load = source.pgbench("bench", "-n", "-c", "2", "-M", "prepared", "-T", "60", "-b", builtin)
         loaded(load)
         ended = pgherd("capture", source.dsn("bench"), "--out", str(tmp_path / name), "--duration", "3s")
-        load.communicate()
+        end(load)
         assert ended.code == 0, ended
         comparison = replayed(pgherd, copy, name, tmp_path / name)
         found = results(comparison)
@@ -135,6 +144,12 @@ def test_pgbench_is_reproduced_within_ten_per_cent(pgherd, servers, tmp_path):
         assert found["calls"] <= {"pass", "unknown"} and found["rows"] == found["hit ratio"] == found["WAL"] == {"pass"}, comparison
         record, _ = scripts(tmp_path / name)
         assert [len(script["statements"]) for script in record["scripts"]] == [1 if name == "reads" else 5], record
+        demand = read_captures([tmp_path / name], 95, [Cost("*", {"cpu_cores": (1.0, 1.0)})])
+        assert demand.names == (name,) and demand.resources == ("cpu_cores", "wal_mb_s")
+        assert demand.low[0, 0, 0] == pytest.approx(record["rate"], rel=1e-5), "1 core second for each transaction"
+        assert record["rate"] <= 1.001 * demand.high[0, 0, 0] <= 1.1 * record["rate"], "few statements of the load are not in its copy"
+        wal = {"reads": (0, 10), "writes": (200, 20_000)}[name]  # bytes of a transaction, with full pages after a checkpoint
+        assert wal[0] <= demand.high[0, 1, 0] * 1e6 / record["rate"] <= wal[1]
         for table in ("pgbench_accounts", "pgbench_branches", "pgbench_tellers"):
             sizes = [
                 one.sql(f"SELECT count(*), sum(pg_column_size(t)) FROM {table} AS t", database)[0]
@@ -143,6 +158,15 @@ def test_pgbench_is_reproduced_within_ten_per_cent(pgherd, servers, tmp_path):
             assert sizes[0][0] == sizes[1][0] and abs(float(sizes[1][1]) / float(sizes[0][1]) - 1) < 0.05, table  # type: ignore[arg-type]
     assert source.sql("SELECT oid, relname, relfilenode FROM pg_class ORDER BY oid", "bench") == before
     assert source.sql("SELECT count(*) FROM pg_prepared_xacts") == [(0,)]
+
+    # The copy of the load runs in databases of pgherd, too.
+    record, _ = scripts(tmp_path / "writes")
+    own = [word for one in record["scripts"] for word in ("--script", f"{tmp_path / 'writes' / one['file']}@{one['weight']}")]
+    words = ("--databases", "1", "--repeats", "1", "--duration", "2s", "--warmup", "1s", "--time-budget", "1s", "--no-report", "--json")
+    ended = pgherd("density", "--init-script", str(tmp_path / "writes/init.sql"), *own, *words)
+    assert ended.code in (0, 1), ended
+    (row,) = json.loads(ended.out)["tables"]["density"]
+    assert row["throughput"]["value"] > 0, row
 
 
 HOSTILE = f"""

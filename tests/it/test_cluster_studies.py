@@ -58,7 +58,7 @@ def trials(bed, study):
 
 
 def copies(bed, name):
-    """The markers of a host's golden copies of scale 2."""
+    """The markers of a host's templates of scale 2."""
     return sorted((bed.root / name / "cache/pgherd/golden").glob("pg*-pgbench-2-*/golden.json"))
 
 
@@ -110,7 +110,19 @@ def test_a_comparison_whose_blocks_take_turns_on_the_hosts(bed):
     assert leftovers(bed) == []
 
 
-def test_a_golden_copy_that_one_host_has_is_carried_to_the_other(bed):
+@pytest.mark.long  # three trials of each number
+def test_density_on_two_hosts_has_a_grade(bed):
+    words = ("--databases", "1,2", "--vcpus", "0.25", "--repeats", "3", "--time-budget", "40s", "--threshold", "max_steal=1")
+    before = runs(bed)
+    finished = bed.pgherd("density", *QUICK, *words)
+    document = json.loads(finished.stdout)
+    assert finished.returncode == 0 and document["grade"] in ("A", "B"), (document, finished.stderr)
+    (run,) = runs(bed) - before
+    documents = [json.loads(file.read_text()) for file in run.glob("trials/*/trial.json")]
+    assert len(documents) >= 6 and not [trial["error"] for trial in documents if trial["error"]]
+
+
+def test_a_template_that_one_host_has_is_carried_to_the_other(bed):
     finished = bed.pgherd(*SHARED)
     assert finished.returncode in (0, 1), finished.stderr
     (own,), (other,) = copies(bed, "a"), copies(bed, "b")
@@ -138,7 +150,7 @@ def test_a_golden_copy_that_one_host_has_is_carried_to_the_other(bed):
 
 
 @pytest.mark.parametrize("dies", NAMES)
-def test_a_host_that_dies_while_a_golden_copy_is_carried(bed, chance, dies):
+def test_a_host_that_dies_while_a_template_is_carried(bed, chance, dies):
     if not copies(bed, "a"):
         assert bed.pgherd(*SHARED).returncode in (0, 1)
     (own,) = copies(bed, "a")

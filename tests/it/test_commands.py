@@ -106,6 +106,15 @@ def test_two_databases_of_either_postgresql(pgherd, kind):
     pgherd.ended_well(ended)
 
 
+def test_schemas_of_one_database(pgherd):
+    load = ("--workload", "tpcb-like", "--scale", "1", "--busy-clients", "2", "--quiet-clients", "1", "--periods", "1")
+    size = ("--shared-buffers-percent", "25", "--period-length", "1s", "--warmup", "0.5s", "--runtime", "process")
+    ended = pgherd("consolidation", "--schemes", "shared-database", *load, *size, "--no-report")
+    assert ended.code in (0, 1), ended
+    repeats(pgherd, written(pgherd, 1), pgherd.trials()[0])
+    pgherd.ended_well(ended)
+
+
 def test_as_an_ordinary_user_with_a_script_of_their_own(ordinary):
     home = ordinary.root
     home.chmod(0o755)

@@ -27,6 +27,7 @@ CALM = (
     "max_overrun=9",
 )
 """What else runs on the host is no matter here, and no reason to run a block again."""
+LONGER = ("--duration", "2s", "--warmup", "500ms")
 BUFFERS = ("--variant", "whole", "--variant", "tiny:shared_buffers=128kB")
 
 
@@ -94,6 +95,32 @@ def test_loads_are_interleaved_in_slices(pgherd):
     assert "shared_buffers" not in record["settings"], "the two differ in it"
     repeated = pgherd("show", "last", "2", "--repro-script")
     assert repeated.code == 0 and repeated.out.count("\nwarm ") == 3 and repeated.out.count("\nreport\n") == 3, "one after the other"
+
+
+@pytest.mark.long  # its grade needs a host without other tests
+def test_three_blocks_have_a_grade(pgherd):
+    ended = pgherd(*QUICK, *BUFFERS, *LONGER, "--max-blocks", "3", "--time-budget", "60s", "--json")
+    assert ended.code in FINE, ended
+    document = json.loads(ended.out)
+    (row,) = [row for row in document["tables"]["comparison"] if row["primary"]]
+    assert row["variant"] == "tiny" and row["ratio_to_baseline"]["value"] > 0
+    pgherd.ended_well(ended)
+
+
+def test_a_comparison_ends_with_its_precision(pgherd):
+    """The variants are alike. Ten blocks permit a look at seven, whose interval reaches from the lowest ratio to the highest."""
+    precision = ("--max-blocks", "10", "--precision", "45%", "--equivalence-margin", "0.01%")
+    pgherd.patience = 400.0
+    ended = pgherd(*QUICK, *CALM, "--variant", "same:work_mem=5MB", *precision, "--json")
+    assert ended.code in FINE, ended
+    document = json.loads(ended.out)
+    rows_of = {name: [row for row in document["tables"]["blocks"] if row["variant"] == name] for name in ("base", "same")}
+    pairs = zip(rows_of["same"][:7], rows_of["base"][:7], strict=True)
+    ratios = [same["throughput"] / base["throughput"] for same, base in pairs]
+    enough = max(ratios) / min(ratios) <= 1.45**2
+    assert len(rows_of["same"]) == (7 if enough else 10), ratios
+    (ratio,) = [row["ratio_to_baseline"] for row in document["tables"]["comparison"] if row["primary"]]
+    assert not enough or (ratio["low"], ratio["high"]) == pytest.approx((min(ratios), max(ratios)))
 
 
 def stopped(pid: int) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
 from pgherd.host.facts import gather
 from pgherd.node.local import LocalNode
 
-LAYOUTS = ("shared-server", "shared-container", "dedicated")
+LAYOUTS = ("shared-server", "shared-container", "dedicated", "shared-database")
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
 BAD_USAGE, CANNOT = 2, 3
@@ -34,17 +35,22 @@ def document(ended):
     return result
 
 
-def test_three_layouts_side_by_side(pgherd, limits):
-    schemes = ("--schemes", "shared-server,shared-container,dedicated", "--shared-buffers-percent", "25", "--scale", "16")
+def test_four_layouts_side_by_side(pgherd, limits):
+    schemes = ("--schemes", ",".join(LAYOUTS), "--shared-buffers-percent", "25", "--scale", "16")
     ended = pgherd("consolidation", *schemes, *SMALL, *QUICK, "--pattern", "burst")
     result = document(ended)
     rows = {row["layout"]: row for row in result["tables"]["consolidation"]}
     assert all(rows[layout]["throughput"]["value"] > 0 for layout in LAYOUTS), result["warnings"]
     assert all(row["throughput"]["unit"] == "tps" for row in rows.values())
+    assert len(result["tables"].get("wait_events", [])) < 2 or "Active sessions differ most" in result["details"][0]
     by_layout = {trial["trial"]["point"]["layout"]: trial for trial in pgherd.trials() if not trial["error"]}
-    for layout, shape in zip(LAYOUTS, ((1, 1, 2), (1, 2, 1), (2, 1, 1)), strict=True):
+    for layout, shape in zip(LAYOUTS, ((1, 1, 2), (1, 2, 1), (2, 1, 1), (1, 1, 2)), strict=True):
         containers = by_layout[layout]["trial"]["deployment"]["hosts"][0]["containers"]
         assert (len(containers), len(containers[0]["servers"]), len(containers[0]["servers"][0]["databases"])) == shape
+        row, gigabytes = rows[layout], rows[layout]["memory_charged"]["value"] / 1024
+        assert row["throughput_per_gb"]["value"] == pytest.approx(row["throughput"]["value"] / gigabytes, rel=1e-3)
+        buffers = sum(int(server["settings"]["shared_buffers"].removesuffix("MB")) for one in containers for server in one["servers"])
+        assert buffers / 4 < 1024 * gigabytes < 256, "warmed buffers are charged, and the containers have 256 MB in all"
     for phases in (trial["phases"] for trial in by_layout.values()):
         assert [len(phase["targets"]) for phase in phases] == [2, 2]
         assert all(0 <= phase["skew"] < phase["end"] - phase["start"] for phase in phases)
@@ -55,6 +61,26 @@ def test_three_layouts_side_by_side(pgherd, limits):
     verdicts = {verdict["name"] for trial in result["trials"] for verdict in trial["checks"]}
     assert "switch-skew" in verdicts
     pgherd.ended_well(ended)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "clients"),
+    [("diurnal", [[3, 2, 1, 2], [1, 2, 3, 2]]), ("steady", [[2], [2]]), ("3,1/0,2", [[3, 1], [0, 2]])],
+    ids=["diurnal", "steady", "listed"],
+)
+def test_each_period_has_the_clients_of_its_pattern(pgherd, pattern, clients):
+    size = ("--shared-buffers-percent", "25", "--period-length", "1s", "--warmup", "0.5s", "--runtime", "process", *NO_RERUNS)
+    named = () if "/" in pattern else ("--busy-clients", "3", "--quiet-clients", "1", "--periods", str(len(clients[0])))
+    load = ("--workload", "tpcb-like", "--scale", "1", "--pattern", pattern, *named)
+    document(pgherd("consolidation", "--schemes", "shared-database", *load, *size, "--no-report", "--json"))
+    trial = pgherd.trials()[0]
+    assert trial["error"] is None, trial["error"]
+    found = []
+    for phase in trial["phases"]:
+        reports = {target["target"]: next(name for name in target["raw"] if name.endswith("/stdout")) for target in phase["targets"]}
+        texts = [(pgherd.run / "trials" / trial["id"] / name).read_text() for _, name in sorted(reports.items())]
+        found.append([int(re.search(r"^number of clients: (\d+)$", text, re.MULTILINE)[1]) for text in texts])
+    assert found == [[number for number in period if number] for period in zip(*clients, strict=True)]
 
 
 def test_what_is_ended_for_want_of_memory_is_found_and_the_run_goes_on(pgherd, limits):

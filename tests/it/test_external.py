@@ -17,9 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import psycopg
+import psycopg.sql
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
@@ -28,6 +31,7 @@ from pgherd.node.protocol import Command
 from pgherd.postgres import external_server, installations
 from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.instance import Instance, initdb
+from reports import CONNECTIONS, DATABASE_NAMES, POOLERS, Connection, DatabaseName, Pooler
 
 NODE = LocalNode()
 ONE_DAY = datetime.timedelta(days=1)
@@ -147,6 +151,7 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
     [
         pytest.param(("compare", "--variant", "simple:protocol=simple", "--max-blocks", "1"), "comparison", "baseline", id="compare"),
         pytest.param(("scaling", "--clients", "1,2", "--repeats", "1"), "scaling", "throughput", id="scaling"),
+        pytest.param(("io-profile", "--workload", "select-only", "--repeats", "2"), "io_profile", "throughput", id="io-profile"),
     ],
 )
 def test_it_is_compared_and_scaled_and_changes_in_nothing(pgherd, theirs, monkeypatch, words, table, column):
@@ -180,7 +185,7 @@ def test_a_load_may_write_where_that_is_allowed(pgherd, theirs, monkeypatch):
 
 def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_with_it(pgherd, theirs, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    process = pgherd.start_density("--databases", "1", "--repeats", "2", "--dsn", theirs.dsn(), "--duration", "2s", "--time-budget", "60s")
+    process = pgherd.start_density("--databases", "1", "--repeats", "2", "--dsn", theirs.dsn(), "--duration", "2s", "--time-budget", "40s")
     pgherd.wait_until(lambda: pgherd.in_trial(2))
     process.kill()
     pgherd.end(process)
@@ -259,6 +264,38 @@ def test_options_of_the_user_stay(theirs, tmp_path):
     one.disconnect()
 
 
+@pytest.fixture
+def oddly_named(theirs: Theirs, request) -> Iterator[DatabaseName]:
+    """A copy of the loader's database with the name of the row."""
+    row: DatabaseName = request.param
+    name = psycopg.sql.Identifier(row.name).as_string()
+    theirs.sql(f"CREATE DATABASE {name} OWNER loader TEMPLATE app", "postgres")
+    yield row
+    theirs.sql(f"DROP DATABASE {name} WITH (FORCE)", "postgres")
+
+
+@pytest.mark.parametrize("oddly_named", DATABASE_NAMES, ids=lambda row: row.report, indirect=True)
+def test_a_database_may_have_any_name(pgherd, theirs, oddly_named: DatabaseName, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    dsn = make_conninfo(host=theirs.host, user="loader", dbname=oddly_named.name)
+    if oddly_named.url:
+        dsn = f"postgresql://loader@/{quote(oddly_named.name, safe='')}?host={quote(theirs.host, safe='')}"
+    ended = pgherd.density("--databases", "1", "--clients", "2", "--duration", "2s", "--dsn", dsn, "--json")
+    assert ended.code in (0, 1), ended
+    (trial,) = pgherd.trials()
+    (container,) = trial["trial"]["deployment"]["hosts"][0]["containers"]
+    assert trial["error"] is None and trial["phases"][0]["targets"][0]["throughput"] > 10, trial
+    assert conninfo_to_dict(container["servers"][0]["dsn"])["dbname"] == oddly_named.name
+    ((committed,),) = theirs.sql(f"SELECT xact_commit FROM pg_stat_database WHERE datname = {quoted(oddly_named.name)}")
+    assert committed > trial["phases"][0]["targets"][0]["transactions"]
+    shown = pgherd("show", "last")
+    assert shown.code == 0 and "1 database" in shown.out, shown
+
+
+def quoted(text: str) -> str:
+    return psycopg.sql.Literal(text).as_string()
+
+
 def test_a_statement_that_takes_too_long_is_cancelled(pgherd, theirs, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     ended = run_script(pgherd, theirs.dsn(), "SELECT pg_sleep(600);\n", "--read-only", "--query-timeout", "100ms")
@@ -280,7 +317,9 @@ def test_an_unsupported_version_is_refused(theirs, monkeypatch):
 
 
 UPDATES = "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = 1;\n"
-POOLERS = [(mode, ignored) for mode in ("session", "transaction") for ignored in ("", "options")]
+
+
+POOLED = [pytest.param((row.mode, row.ignored), row, id=row.report) for row in POOLERS]
 
 
 @pytest.fixture
@@ -372,13 +411,13 @@ def run_script(pgherd, dsn, text, *words):
     return pgherd("scaling", "--dsn", dsn, "--script", str(file), *(words or ("--read-only",)), *short)
 
 
-@pytest.mark.parametrize("pooled", POOLERS, indirect=True)
-def test_a_pooler_that_does_not_keep_sessions_read_only_is_refused(pgherd, theirs, pooled, monkeypatch):
+@pytest.mark.parametrize(("pooled", "row"), POOLED, indirect=["pooled"])
+def test_a_pooler_that_does_not_keep_sessions_read_only_is_refused(pgherd, theirs, pooled, row: Pooler, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     before = theirs.state()
     ended = run_script(pgherd, pooled.dsn, UPDATES)
     assert ended.code == 2, ended
-    assert "is behind PgBouncer" in ended.message and "transaction_read_only is off" in ended.message, ended
+    assert "is behind PgBouncer" in ended.message and row.right in ended.message, ended
     assert "name the server itself" in ended.message and "ALTER ROLE" in ended.message
     assert "only read:" not in ended.out + ended.err and not pgherd.runs.exists()
     for words in (("compression", "--data", "none"), ("advise",)):
@@ -387,8 +426,8 @@ def test_a_pooler_that_does_not_keep_sessions_read_only_is_refused(pgherd, their
     assert theirs.state() == before, "no row was changed"
 
 
-@pytest.mark.parametrize("pooled", POOLERS, indirect=True)
-def test_a_default_of_the_user_holds_behind_a_pooler(pgherd, theirs, pooled, reader, monkeypatch):
+@pytest.mark.parametrize(("pooled", "row"), POOLED, indirect=["pooled"])
+def test_a_default_of_the_user_holds_behind_a_pooler(pgherd, theirs, pooled, row: Pooler, reader, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     before = theirs.state()
     ended = run_script(pgherd, pooled.dsn, "SELECT count(*) FROM pgbench_branches;\n", "--read-only", "--protocol", "simple")
@@ -511,6 +550,22 @@ def test_what_a_pooler_costs_is_shown_with_many_clients_on_few_connections(pgher
     assert {row["variant"] for row in rows} == {"direct", "pooled"} and all(row["throughput"]["value"] > 0 for row in rows)
 
 
+@pytest.mark.parametrize("pooled", [("transaction", "", "allow", 1)], indirect=True)
+def test_a_pooler_is_named_if_it_fails_first(pgherd, theirs, pooled, reader, monkeypatch):
+    """One connection for eight clients and transactions of 30 ms: about 30 tps are possible, on idle CPUs."""
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    words = ("--read-only", "--protocol", "simple", "--slo", "p50=100ms", "--min-repeats", "1", "--time-budget", "45s", "--clients", "8")
+    limits = ("max_background_cpu=1", "max_steal=1", "min_overlap=0.5")
+    calm = tuple(word for limit in limits for word in ("--threshold", limit))
+    file = pgherd.root / "sleep.sql"
+    file.write_text("SELECT pg_sleep(0.03);\n")
+    window = ("--duration", "4s", "--warmup", "1s")
+    ended = pgherd("scaling", "--dsn", pooled.dsn, "--script", str(file), *words, *calm, *window, "--json", "--no-report")
+    assert ended.code in (0, 1), ended
+    answer = json.loads(ended.out)["answer"]
+    assert "pooler fails first" in answer, answer
+
+
 @pytest.mark.parametrize("pooled", [("session", "", "allow", 5)], indirect=True)
 def test_clients_that_would_wait_for_the_end_of_others_are_refused(pgherd, theirs, pooled, reader, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
@@ -528,16 +583,8 @@ def attached(dsn: str, theirs: Theirs, **words) -> ExternalServer:
     return ExternalServer(NODE, asked, name="a/pg", passfile=str(passfile), account=account, **words)
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        "host=db.invalid hostaddr=127.0.0.1 port={port}",
-        "host=127.0.0.1 port={port} keepalives=0 tcp_user_timeout=9000 connect_timeout=3 application_name=mine",
-        "service=theirs",
-        "host=127.0.0.1 port={port} sslmode=verify-full",
-    ],
-)
-def test_all_parameters_reach_the_driver(theirs, pooled, reader, monkeypatch, tmp_path, parameters):
+@pytest.mark.parametrize("row", CONNECTIONS, ids=lambda row: row.report)
+def test_all_parameters_reach_the_driver(theirs, pooled, reader, monkeypatch, tmp_path, row: Connection):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
@@ -545,19 +592,15 @@ def test_all_parameters_reach_the_driver(theirs, pooled, reader, monkeypatch, tm
     (tmp_path / ".postgresql").mkdir()
     (tmp_path / ".postgresql" / "root.crt").write_bytes(pooled.certificate)
     tmp_path.chmod(0o700)
-    one = attached(f"{parameters.format(port=pooled.port)} user=loader dbname=app", theirs)
+    dsn = f"{row.text.format(port=pooled.port)} user=loader dbname=app"
+    one = attached(dsn, theirs)
     one.require_read_only(theirs.instance.installation.bin)
-    conninfo = one.address().conninfo
-    for word in parameters.format(port=pooled.port).split():
-        keyword = word.partition("=")[0]
-        assert keyword in ("host", "port", "service") or word in conninfo
-    if "service" in parameters:
-        assert "keepalives_idle=7" in conninfo and one.address().port == pooled.port
-    if "verify" in parameters:
-        assert "sslrootcert=" in conninfo
+    assert one.address().port == pooled.port
+    assert not [word for word in row.right if word not in one.address().conninfo]
+    if "verify" in row.text:
         (tmp_path / ".postgresql" / "root.crt").unlink()
         with pytest.raises(UsageError, match="root certificate file"):
-            attached(f"{parameters.format(port=pooled.port)} user=loader dbname=app", theirs)
+            attached(dsn, theirs)
 
 
 @pytest.mark.parametrize("pooled", [("session", "options", "verify-ca")], indirect=True)

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from pgherd.drivers import pgbench_output
 from pgherd.host.server_user import server_account
 from pgherd.node.local import LocalNode
-from pgherd.postgres import installations
+from pgherd.postgres import configuration, installations
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.workloads.script_parser import backslash_commands
+from reports import EMPTY_DATABASES, LONG_TRANSACTIONS, PRELOADING, RATES, Refused
 
 NODE = LocalNode()
 SMALL = ("--databases", "1", "--repeats", "1", "--scale", "1", "--clients", "1", "--time-budget", "9s", "--no-report", "--json")
@@ -77,7 +78,7 @@ STATEMENTS = [
 ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)  # each is a run of psql
 @given(
     st.lists(
         st.sampled_from(NOISE)
@@ -109,11 +110,7 @@ def files(pgherd, place) -> Path:
     (place / "extension.sql").write_text(
         "CREATE EXTENSION pg_stat_statements;\nSELECT pg_stat_statements_reset();\nCREATE TABLE t AS SELECT 1 AS a;\n"
     )
-    (place / "nothing.sql").write_text("-- \\connect\nSELECT 1;\n")
-    (place / "slow.sql").write_text("SELECT pg_sleep(3);\n")
     (place / "größe = 'x'@corp.sql").write_text("SELECT a FROM t;\n")
-    (place / "postgresql.conf").write_text("work_mem = 1MB\n")
-    (place / "postgresql.auto.conf").write_text("shared_preload_libraries = 'pg_stat_statements'\npg_stat_statements.max = '2000'\n")
     return place
 
 
@@ -121,28 +118,20 @@ def test_an_extension_that_must_be_preloaded_is_loaded_with_it(pgherd, files: Pa
     words = ("--init-script", str(files / "extension.sql"), "--script", str(files / "größe = 'x'@corp.sql"), "--duration", "1s")
     without = pgherd("density", *SMALL, *words)
     assert without.code == 2 and "must be loaded via" in without.message, without
+    row, *_ = PRELOADING
+    (files / "postgresql.conf").write_text("work_mem = 9MB\n")
+    (files / "postgresql.auto.conf").write_text(configuration.write(row.settings))
     ended = pgherd("density", *SMALL, *words, "--settings-from", str(files / "postgresql.conf"))
     assert ended.code in (0, 1), ended
-    record = pgherd.record()
-    assert record["settings"]["shared_preload_libraries"] == "pg_stat_statements"
-    assert record["settings"]["pg_stat_statements.max"] == "2000" and record["settings"]["work_mem"] == "1MB"
+    assert row.settings.items() <= pgherd.record()["settings"].items()
     trials = pgherd.trials()
     assert trials and all(trial["error"] is None and trial["phases"][0]["targets"][0]["throughput"] > 10 for trial in trials)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--rate", "0.01", "--duration", "4s"), "give --rate 2.5 or more"),
-        (("--script", "slow.sql", "--duration", "2s"), r"longer than the measured time of a trial \(2 s\)"),
-        (
-            ("--script", "slow.sql", "--init-script", "nothing.sql"),
-            r"the database is empty: --init-script .*nothing\.sql creates nothing in it",
-        ),
-    ],
-    ids=["rate", "slow", "empty"],
-)
-def test_what_gives_no_number_is_refused_before_the_run(pgherd, files: Path, words, message) -> None:
-    ended = pgherd("density", *SMALL, *(str(files / word) if word.endswith(".sql") else word for word in words))
+@pytest.mark.parametrize("row", [*RATES, *LONG_TRANSACTIONS, *EMPTY_DATABASES], ids=lambda row: row.report)
+def test_what_gives_no_number_is_refused_before_the_run(pgherd, place, row: Refused) -> None:
+    for name, text in row.files.items():
+        (place / name).write_text(text)
+    ended = pgherd("density", *SMALL, *(str(place / word) if word in row.files else word for word in row.options))
     assert ended.code == 2, ended
-    assert re.search(message, json.loads(ended.out)["error"]), ended
+    assert re.search(row.right, json.loads(ended.out)["error"]), ended

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,7 @@ class Theirs:
     def start(self) -> None:
         argv = [self.usable.tool("postgres"), "-D", str(self.root / self.name), "-p", str(self.port), "-k", str(self.socket_dir)]
         argv += ["-c", f"listen_addresses={self.address}", "-c", "fsync=off", "-c", "autovacuum=off", "-c", "shared_buffers=16MB"]
+        argv += ["-c", "full_page_writes=off"]  # so that a transaction generates the same WAL before and after a checkpoint
         log = str(self.root / f"{self.name}.log")
         user = self.account
         if self.host is not None:  # only root enters a namespace, so that the server's user is taken on inside
@@ -248,6 +250,21 @@ def test_one_to_all_servers_are_loaded_and_no_password_is_told(pgherd, servers, 
     assert {one.left_behind()[0] for one in servers.values()} == {(0, 0, 0)}
 
 
+def test_servers_of_several_dsns_keep_a_latency_objective(pgherd, servers):
+    words = [
+        word
+        for name in ("alpha", "gamma")
+        for word in ("--dsn", f"host={servers[name].address} port={servers[name].port} user=loader password={PASSWORDS[name]} dbname=app")
+    ]
+    ended = pgherd("density", *words, "--rate", "200", "--slo", "p90=2s", "--time-budget", "45s", *SHORT, "--json")
+    assert ended.code in (0, 1), ended
+    document = json.loads(ended.out)
+    assert "objective" in document["tables"], (document["answer"], document["warnings"])
+    assert 2 in {row["databases"] for row in document["tables"]["objective"]}, document["answer"]
+    assert {server.partition("/")[0] for trial in pgherd.trials() for server in loaded(trial)} <= {"server1", "server2"}
+    assert {one.left_behind()[0] for one in servers.values()} == {(0, 0, 0)}
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_whatever_ends_pgherd_ends_the_load(pgherd, servers, listed, number):
     script = pgherd.root / "sleep.sql"
@@ -292,15 +309,44 @@ def test_a_lost_server_fails_its_trials_and_not_the_run(pgherd, servers, listed)
     assert any(not trial["error"] for trial in trials[2:]), "trials without it still run"
 
 
-def test_servers_of_the_list_are_compared_by_name(pgherd, servers, listed):
+@pytest.mark.parametrize("command", [("compare",), ("io-profile", "--workload", "select-only")], ids=["compare", "io-profile"])
+def test_servers_of_the_list_are_compared_by_name(pgherd, servers, listed, command):
     words = ("--variant", "a:server=alpha", "--variant", "c:server=gamma", "--max-blocks", "1", "--duration", "1s", "--warmup", "0s")
-    ended = pgherd("compare", "--servers", listed, *words, "--clients", "2", "--time-budget", "3s", "--no-report", "--json")
+    ended = pgherd(*command, "--servers", listed, *words, "--clients", "2", "--time-budget", "3s", "--no-report", "--json")
     assert ended.code in (0, 1), ended
     assert json.loads(ended.out)["tables"]["comparison"][0]["baseline"]["value"] > 0
     ports = {
         trial["trial"]["deployment"]["hosts"][0]["containers"][0]["servers"][0]["dsn"].partition("port=")[2] for trial in pgherd.trials()
     }
     assert ports == {str(servers[name].port) for name in ("alpha", "gamma")}
+    assert {trial["trial"]["state"] for trial in pgherd.trials()} == {"warm"}
+
+
+def test_a_server_of_the_list_is_profiled_by_its_statistics(pgherd, servers, listed):
+    beta = servers["beta"]
+    settings = "SELECT name, setting, source, pg_postmaster_start_time(), pg_conf_load_time() FROM pg_settings ORDER BY name"
+    counters = "SELECT (SELECT wal_bytes::bigint FROM pg_stat_wal), (SELECT count(*) FROM pgbench_history)"
+    before, ((wal, transactions),) = beta.sql(settings), beta.sql(counters, "app")
+    words = ("--server", "beta", "--allow-writes", "--clients", "2", "--repeats", "1", "--duration", "10s", "--warmup", "1s")
+    process = pgherd.start("io-profile", "--servers", listed, *words, "--no-report", "--json")
+    pgherd.wait_until(lambda: process.poll() is not None or pgherd.in_trial(1))
+    for _ in range(3):  # the first one may be counted before the measured window
+        beta.sql("CHECKPOINT")
+        time.sleep(1.5)
+    ended = pgherd.end(process)
+    assert ended.code in (0, 1), ended
+    ((wal_after, transactions_after),) = beta.sql(counters, "app")
+    document = json.loads(ended.out)
+    (row,) = document["tables"]["io_profile"]
+    per_transaction = (wal_after - wal) / (transactions_after - transactions) / 1024
+    assert row["server"] == "beta" and row["wal_per_tx"]["value"] == pytest.approx(per_transaction, rel=0.3), "counters lag by a second"
+    assert 0.9 <= row["checkpoints"]["value"] <= 4.1, "three were requested, and one may be due"
+    assert row["checkpoint_rate"]["value"] == pytest.approx(6 * row["checkpoints"]["value"], rel=0.1)
+    assert row["stalls"]["value"] is None and "devices of an external server" in row["stalls"]["note"]
+    assert row["p95_between_checkpoints"]["value"] is None and "log of an external server" in row["p95_between_checkpoints"]["note"]
+    assert "kB of WAL" in document["answer"] and "checkpoints per minute" in document["answer"]
+    assert not [warning for warning in document["warnings"] if "--wal-volume" in warning or "--checkpoint-timeout" in warning]
+    assert beta.sql(settings) == before and "Transactions write to it" in " ".join(pgherd.record()["defaults_chosen"])
 
 
 def test_who_else_needs_a_server_is_said_first(pgherd, servers, listed):
@@ -335,7 +381,7 @@ def test_who_else_needs_a_server_is_said_first(pgherd, servers, listed):
         (("--databases", "1,4"), "--databases 4: --servers lists 3; give numbers from 1 to 3"),
         (("--workload", "tpcb-like"), "server alpha .* is read only by default"),
         (("--set", "work_mem=1MB"), "--set does not go with --servers"),
-        (("--server", "alpha"), "list several servers with --servers"),
+        (("--server", "alpha"), "name several with --dsn or --servers"),
     ],
 )
 def test_what_cannot_be_is_one_message(pgherd, listed, words, message):

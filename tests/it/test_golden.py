@@ -41,7 +41,7 @@ node, account, installation = _shared.node, _shared.account, _shared.installatio
 
 @dataclass(frozen=True)
 class Made:
-    """A golden copy of pgbench's tables at scale 1, twice, with the cache that it lies in."""
+    """A template of pgbench's tables at scale 1, twice, with the cache that it lies in."""
 
     golden: Template
     cache: Path
@@ -63,7 +63,7 @@ def load(node, installation: Installation, account: str | None, place: Path, *da
     return ensure(node, installation, contents, account=account, cache_dir=str(place), socket_dir=str(place / "s"), **options)
 
 
-def test_a_golden_copy_is_whole_stopped_and_the_accounts(cached: Made, node, installation: Installation, account: str | None) -> None:
+def test_a_template_is_whole_stopped_and_the_accounts(cached: Made, node, installation: Installation, account: str | None) -> None:
     golden = cached.golden
     assert set(golden.databases) == {"bench", "twin"}
     assert all(size == pytest.approx(size_estimate(1), rel=0.02) for size in golden.databases.values())

@@ -23,8 +23,10 @@ from pgherd.node.protocol import Command
 from pgherd.postgres import installations
 from pgherd.runner.deploy.guests import MOUNT
 from pgherd.runner.deploy.single_guest import GuestRequest, SingleGuest, boot_single_guest
-from pgherd.runtimes.vm import kernel
+from pgherd.runtimes.vm import hypervisor, initramfs, kernel
 from pgherd.runtimes.vm.boot_images import BootImages
+from pgherd.runtimes.vm.hypervisor import Hypervisor
+from pgherd.runtimes.vm.log_pipe import KEPT_BYTES
 from pgherd.runtimes.vm.qemu import GuestSpec
 from pgherd.runtimes.vm.runtime import BootOptions
 from pgherd.runtimes.vm.virtual_machine import VirtualMachine
@@ -33,6 +35,10 @@ pytestmark = pytest.mark.timeout(600)
 PATIENCE = 300.0
 MIB = 2**20
 PYTHON = [sys.executable, "-P", "-m", "pgherd"]
+PRINTS = """#!/bin/busybox sh
+i=0
+while :; do i=$((i + 1)); echo "line $i ----------------------------------------------------------------------"; done
+"""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +84,7 @@ def up(places: Path) -> Iterator[SingleGuest]:
         yield result
 
 
-def test_the_database_of_the_golden_copy_answers(up: SingleGuest) -> None:
+def test_the_database_of_the_template_answers(up: SingleGuest) -> None:
     assert up.instance is not None
     assert up.instance.sql("SELECT count(*) FROM pgbench_accounts", database=up.database) == [(100000,)]
     assert up.instance.sql("SHOW data_directory") == [(f"{MOUNT}/data",)]
@@ -177,6 +183,30 @@ def test_a_guest_that_hangs_is_given_up_after_its_time(bare: tuple[BootImages, J
         machine.wait_ready(1.0)
     machine.stop()
     assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("shell", [False, True])
+def test_a_guest_that_prints_without_end_fills_nothing(places: Path, tmp_path: Path, shell: bool) -> None:
+    """A log file would grow for as long as it prints."""
+    node, booted = LocalNode(), kernel.present(str(places / "cache/pgherd"))
+    assert booted is not None
+    (tmp_path / "root").write_bytes(b"\0" * MIB)
+    (tmp_path / "initrd").write_bytes(initramfs.archive(booted, (), init=PRINTS))
+    guest = GuestSpec("prints", booted.image, str(tmp_path / "initrd"), str(tmp_path / "root"), memory=192 * MIB, shell=shell)
+    private = tmp_path / "v"
+    private.mkdir()
+    machine = VirtualMachine(node, guest, str(private), Hypervisor(hypervisor.program(), hypervisor.version(node), False, "tcg"))
+    machine.start()
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while "line " not in (kept := machine.console_tail(KEPT_BYTES)) or "line 1 " in kept:
+            assert machine.running and time.monotonic() < deadline, machine.last_words()
+            time.sleep(0.2)
+        assert machine.execute("query-status")["running"]
+        assert sum(path.lstat().st_size for path in private.iterdir()) == 0
+    finally:
+        machine.kill()
+    assert "line " in machine.console_tail(2), "its last words can still be read"
 
 
 def test_after_a_kill_nothing_of_a_guest_is_left(up: SingleGuest, places: Path, tmp_path: Path) -> None:

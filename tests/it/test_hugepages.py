@@ -12,6 +12,7 @@ import pytest
 
 from pgherd.host import huge_pages, shared_settings
 from pgherd.node.local import LocalNode
+from reports import RESERVED_PAGES, ReservedPages
 
 NODE = LocalNode()
 SMALL, LARGE = 2 * 2**20, 2**30
@@ -80,6 +81,20 @@ def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
     pgherd.judged_fairly()
 
 
+@pytest.mark.long  # its grade needs a host without other tests
+def test_three_blocks_have_a_grade(pgherd, host):
+    pgherd.patience = 300.0
+    longer = ("--scale", "5", "--duration", "2s", "--warmup", "500ms", "--no-report")
+    ended = pgherd("hugepages", "--page-sizes", "none,2MB", *longer, "--max-blocks", "3", "--time-budget", "100s", "--yes", "--json")
+    if ended.code == CANNOT and "were requested, but the kernel granted" in ended.message:
+        pytest.skip(f"this host's memory is in pieces: {ended.message}")
+    assert ended.code in FINE, ended
+    document = json.loads(ended.out)
+    (row,) = [row for row in document["tables"]["comparison"] if row["primary"]]
+    assert row["variant"] == "2MB" and row["ratio_to_baseline"]["value"] > 0
+    pgherd.ended_well(ended)
+
+
 def test_killed_while_pages_are_reserved(pgherd, host):
     first = ("--page-sizes", "2MB,none", "--seed", "4")  # by which the block does not begin with a minute of the other kind
     process = pgherd.start("hugepages", *first, *QUICK[:2], "--duration", "60s", "--max-blocks", "1", "--yes", "--no-report")
@@ -101,8 +116,8 @@ def test_any_study_reserves_what_its_servers_insist_on(pgherd, host):
     assert verdicts and {verdict["result"] for verdict in verdicts} == {"pass"}
 
 
-@pytest.mark.parametrize(("asked", "used"), [((), False), (("--set", "huge_pages=try"), True)])
-def test_pages_that_the_user_reserved_are_used_only_if_asked_for(pgherd, host, asked, used):
+@pytest.mark.parametrize("row", RESERVED_PAGES, ids=lambda row: row.report)
+def test_pages_that_the_user_reserved_are_used_only_if_asked_for(pgherd, host, row: ReservedPages):
     """110 pages are enough for the first of the servers, and not for all."""
     pool = Path(huge_pages.pool_file(SMALL))
     try:
@@ -112,7 +127,7 @@ def test_pages_that_the_user_reserved_are_used_only_if_asked_for(pgherd, host, a
                 huge_pages.compact(NODE)
         if huge_pages.pools(NODE)[SMALL].spare < 110:
             pytest.skip("the kernel did not grant 110 pages of 2 MB, or servers of others took them")
-        ended = pgherd("density", "--databases", "3", "--vcpus", "0.5", "--scale", "5", *QUICK[2:6], "--no-report", *asked)
+        ended = pgherd("density", "--databases", "3", "--vcpus", "0.5", "--scale", "5", *QUICK[2:6], "--no-report", *row.options)
     finally:
         pool.write_text(str(host[0][SMALL]))
     assert ended.code in FINE, ended
@@ -121,9 +136,9 @@ def test_pages_that_the_user_reserved_are_used_only_if_asked_for(pgherd, host, a
         metrics = trial["phases"][0]["metrics"]
         taken = [metrics[f"server:db{number:02d}/pg"]["pages.reserved"] > 0 for number in (1, 2, 3)]
         results = [check["result"] for check in trial["checks"] if check["name"] == "huge-pages"]
-        if used and not any(taken):
+        if row.right and not any(taken):
             pytest.skip("servers of others took the pages first")
-        assert (any(taken), all(taken), results) == (used, False, ["fail"] if used else []), (taken, trial["checks"])
+        assert (any(taken), all(taken), results) == (row.right, False, ["fail"] if row.right else []), (taken, trial["checks"])
 
 
 def test_without_a_terminal_a_change_of_the_host_wants_yes(pgherd, host):

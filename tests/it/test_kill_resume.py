@@ -118,13 +118,13 @@ def _interrupt(pgherd, process, times: int = 1):
     return ended
 
 
-def test_interrupted_while_the_golden_copy_is_loaded(elsewhere):
+def test_interrupted_while_the_template_is_loaded(elsewhere):
     """And the loader is not held up by what the first one left."""
     process = elsewhere.start_density(*FOREVER, "--scale", "20")
     elsewhere.wait_until(lambda: list(elsewhere.cache.glob("golden/.unfinished-*/data/base/*")) or process.poll() is not None)
     ended = _interrupt(elsewhere, process, times=3)
     assert "0 finished trials are kept" in ended.err
-    assert not list(elsewhere.cache.glob("golden/pg*")), "half a golden copy is none"
+    assert not list(elsewhere.cache.glob("golden/pg*")), "half a template is none"
     process = elsewhere.start_density(*FOREVER, "--scale", "20", "--runs-dir", f"{elsewhere.runs}-2")
     elsewhere.wait_until(lambda: list(elsewhere.cache.glob("golden/.unfinished-*/data/base/*")) or process.poll() is not None)
     process.kill()

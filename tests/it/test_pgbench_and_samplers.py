@@ -23,6 +23,7 @@ from pgherd.drivers.pgbench_output import read_report
 from pgherd.metrics.sampler import SamplingView, ServerView
 from pgherd.metrics.server_statistics import DATABASE, PG_IO
 from pgherd.model.load import Load
+from pgherd.studies import isolation
 
 ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "TZ": "UTC"}
 
@@ -144,3 +145,20 @@ def test_pgbench_stopped_early_counts_every_transaction(server: Running, tmp_pat
     assert found.latency.sampled == report.transactions > 0
     assert (found.latency.lag_mean is None) == (rate is None)
     assert DRIVER.stop_signal == signal.SIGALRM
+
+
+def test_autovacuum_cleans_the_table_that_the_aggressor_bloats(server: Running) -> None:
+    """With the setting that isolation gives its servers. Two clients update 25,000 rows each, again and again."""
+    with psycopg.connect(server.conninfo, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET autovacuum_naptime = '1s'")
+        connection.execute("SELECT pg_reload_conf()")
+    script = Path(isolation.__file__).with_name("aggressors") / "vacuum.sql"
+    argv = [str(server.bin / "pgbench"), "-h", str(server.directory), "-U", "postgres", "-n", "-c", "2", "-T", "3", "-f", str(script)]
+    done = subprocess.run([*argv, "postgres"], env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0 and "aborted" not in done.stderr, done.stderr
+    cleaned = "SELECT autovacuum_count > 0 FROM pg_stat_user_tables WHERE relname = 'pgbench_history'"
+    deadline = time.monotonic() + 60
+    while server.query(cleaned) != [(True,)]:
+        assert time.monotonic() < deadline, "autovacuum has not cleaned the table"
+        time.sleep(0.2)
+    assert server.query("SELECT count(*) FROM pgbench_history") == [(50_000,)]

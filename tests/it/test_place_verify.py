@@ -41,4 +41,4 @@ def test_a_plan_is_verified(pgherd, tmp_path) -> None:
     assert {key for key, row in slots.items() if row["overload_predicted"] == "yes"} == {("big-2", "12:00")}
     assert document["findings"]["cpu_error"]["n"] == 4 and "cores of this host" in document["details"][0]
     assert all(trial["trial"]["deployment"]["hosts"][0]["containers"][0]["cpu_mode"] == "quota" for trial in (capacity, verification))
-    pgherd.judged_fairly()
+    pgherd.ended_well(ended)

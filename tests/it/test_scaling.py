@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 QUICK = ("--clients", "1,3", "--scale", "1", "--repeats", "1", "--duration", "1s", "--warmup", "0s", "--time-budget", "12s")
 VARIANTS = ("--variant", "base", "--variant", "odd:shared_buffers=48MB,protocol=simple")
 
@@ -34,3 +36,12 @@ def test_two_variants_from_servers_to_report(pgherd):
     assert "shared_buffers = '48MB'" in shown.out
     assert " -M simple -c 3 " in shown.out
     pgherd.judged_fairly()
+
+
+@pytest.mark.long  # its grade needs a host without other tests
+def test_a_curve_of_two_points_has_a_grade(pgherd):
+    size = ("--clients", "1,2", "--scale", "1", "--repeats", "2", "--duration", "2s", "--warmup", "500ms", "--time-budget", "60s")
+    ended = pgherd("scaling", *size, "--no-report", "--json")
+    assert ended.code in (0, 1), ended
+    assert {row["clients"] for row in json.loads(ended.out)["tables"]["scaling"]} == {1, 2}
+    pgherd.ended_well(ended)

@@ -12,6 +12,11 @@ from pgherd.node.local import LocalNode
 ANY_LOAD = ("--threshold", "max_background_cpu=1", "--threshold", "max_steal=1")
 """Thresholds with which no background load taints a trial."""
 
+FLEET = "database,size,tps,peak hour\n" + "".join(
+    [*(f"shop{i},{30 + i}MB,{60 + i},14\n" for i in range(9)), *(f"night{i},{60 + i}MB,{300 + i},2:30\n" for i in range(3))]
+)
+"""Nine databases with a peak by day, and three larger ones with one by night."""
+
 
 @pytest.fixture(autouse=True)
 def _needs_cgroups(pgherd) -> None:
@@ -50,12 +55,14 @@ def test_a_mix_from_servers_to_report(pgherd, tmp_path) -> None:
         assert set(found) == set(containers) and "late_p95_400ms_tx" in found["small-02"]["values"]
         assert not any(name.startswith("late_") for name in found["big-01"]["values"])
         assert all(f"container:{name}" in trial["phases"][0]["metrics"] for name in containers)
+        assert all("waits.lock" in trial["phases"][0]["metrics"][f"server:{name}/pg"] for name in containers)
     rows = {row["class"]: row for row in document["tables"]["tenants"] if row["tenants"] == 4}
     if mixes:
         assert {name: row["class_tenants"] for name, row in rows.items()} == {"small": 3, "big": 1}
         assert rows["small"]["min_max_ratio"]["value"] > 0 and rows["big"]["min_max_ratio"]["value"] is None
         assert (pgherd.run / "figures/tenants.svg").exists()
         assert "one tenant of each class alone" in (pgherd.run / "report.html").read_text()
+        pgherd.ended_well(ended)
 
 
 def test_a_wrong_class_is_refused_in_one_sentence(pgherd, tmp_path) -> None:
@@ -109,3 +116,38 @@ def test_loads_change_at_phase_borders(pgherd, tmp_path) -> None:
 def _pair(plan: dict) -> tuple[float, float]:
     one, other = (load["rate"] for target, load in plan["loads"].items() if "/pair-" in target)
     return one, other
+
+
+def test_a_table_of_databases_becomes_a_run_and_a_file_of_classes(pgherd, tmp_path) -> None:
+    """The run measures both classes of the table, and its stored file makes the same mix."""
+    (tmp_path / "fleet.csv").write_text(FLEET)
+    words = (
+        *("--vcpus", "0.25", "--duration", "1s", "--warmup", "200ms", "--repeats", "1", "--databases", "4"),
+        *("--time-budget", "100s", "--seed", "1"),
+    )
+    ended = pgherd("density", "--tenants-from", str(tmp_path / "fleet.csv"), *words, *ANY_LOAD, "--json")
+    assert ended.code in (0, 1), ended
+    document = json.loads(ended.out)
+    table = {row["class"]: row for row in document["tables"]["tenant_table"]}
+    assert {name: row["databases"] for name, row in table.items()} == {"a-37mb-64tps-14h": 9, "b-67mb-301tps-2h": 3}
+    assert all(0.5 < row["size_kept"] < 1.5 and row["tps_kept"] == pytest.approx(1, rel=0.01) for row in table.values())
+    assert "12 databases of fleet.csv are 2 classes of tenants" in " ".join(document["details"])
+    plans = [trial["trial"]["phases"] for trial in pgherd.trials() if trial["trial"]["point"] == {"tenants": 4} and trial["phases"]]
+    for phases in plans:
+        rates = [{target.split("/")[1]: load["rate"] for target, load in phase["loads"].items()} for phase in phases]
+        assert len(rates) == 24
+        assert rates[14]["a-37mb-64tps-14h-01"] == 64 > 60 > rates[14]["b-67mb-301tps-2h-01"]
+        assert rates[2]["a-37mb-64tps-14h-01"] == pytest.approx(6.4) and rates[2]["b-67mb-301tps-2h-01"] > 290
+    stored = pgherd.run / "inputs/tenants.yaml"
+    again = pgherd("density", "--tenants", str(stored), *words, "--dry-run", "--json")
+    options = json.loads((pgherd.run / "run.json").read_text())["options"]
+    assert again.code == 0, again
+    assert [one["activity"] for one in json.loads(again.out)["options"]["tenants"]] == [one["activity"] for one in options["tenants"]]
+
+
+def test_a_wrong_table_is_refused_with_line_and_value(pgherd, tmp_path) -> None:
+    (tmp_path / "fleet.csv").write_text("database,size,tps,peak hour\nshop,12GB,40,25\n")
+    ended = pgherd("density", "--dry-run", "--tenants-from", str(tmp_path / "fleet.csv"))
+    assert ended.code == 2 and "line 2, database shop: '25' under peak hour is not an hour of the day; write 0 to 23" in ended.message, (
+        ended
+    )

@@ -25,6 +25,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 
 CHROMIUM = shutil.which("chromium")
 AXE = Path(__file__).parents[1] / "fixtures" / "ui" / "axe.min.js"
+FLEET = Path(__file__).parents[2] / "scenarios" / "fleet-200"
 FIRST, SECOND = "20260131-120000-density-0001", "20260201-120000-density-0002"
 PATIENCE = 60_000.0
 """Milliseconds; no step takes this long unless it hangs."""
@@ -136,6 +137,8 @@ def two_runs(tmp_path_factory) -> Iterator[Served]:
     """The page over two runs that were made up, with report and samples."""
     root = tmp_path_factory.mktemp("made-up")
     lay_runs(root / "runs")
+    inputs = ("demand.csv", "--hosts", "hosts.yaml", "--constraints", "constraints.csv", "--output", str(root / "runs" / "fleet"))
+    subprocess.run([sys.executable, "-P", "-m", "pgherd", "place", *inputs], cwd=FLEET, check=True, stdout=subprocess.DEVNULL)
     served = Served(root, root / "runs")
     try:
         yield served
@@ -297,6 +300,31 @@ def test_compare(two_runs, page):
     page.get_by_role("heading", name=f"{FIRST} vs. {SECOND}").wait_for()
 
 
+def test_a_move_of_a_database(two_runs, page):
+    """Its effect is shown, and the plan stays as it was."""
+    stored = json.loads((two_runs.runs / "fleet" / "plan.json").read_text())
+    other = next(host for host in stored["use"] if host not in ("large-1", stored["placement"]["db0001"]))
+    two_runs.open(page)
+    page.get_by_role("link", name="Placement").click()
+    page.get_by_role("link", name="fleet").click()
+    page.get_by_text("No broken constraints").wait_for()
+    for database in ("db0005", "db0001"):
+        page.get_by_label("Database", exact=True).fill(database)
+        page.get_by_label("To host").fill(other)
+        page.get_by_role("button", name="Show the effect").click()
+        page.get_by_text(f"{database}: {stored['placement'][database]} → {other}").wait_for()
+    page.get_by_text("database db0005 is pinned to large-1").wait_for()
+    assert page.locator(".figures img").count() == 2 and page.locator("table").first.locator("tbody tr").count() == 2 * len(
+        {"large-1", stored["placement"]["db0001"], other}
+    )
+    loaded = "[...document.images].every(image => image.complete && image.naturalWidth > 0)"
+    assert any(page.evaluate(loaded) or page.wait_for_timeout(200) for _ in range(100))
+    assert faults(page) == []
+    page.get_by_role("link", name="Undo all moves").click()
+    page.get_by_text("No broken constraints").wait_for()
+    assert json.loads((two_runs.runs / "fleet" / "plan.json").read_text()) == stored
+
+
 def test_signing_in(two_runs, page):
     """Without the token no page is shown; and an address that does not exist is a page, too."""
     served = Served(two_runs.root, two_runs.runs)
@@ -340,6 +368,7 @@ def test_in_the_dark_on_a_phone(two_runs, page):
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": 375, "height": 740})
     paths = ("/", "/start", "/start/density", f"/runs/{FIRST}", f"/runs/{FIRST}/explore", f"/compare?run={FIRST}&run={SECOND}", "/compare")
+    paths += ("/placement", "/placement/fleet?database=db0005&host=small-1")
     for path in paths:
         two_runs.open(page, path)
         page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")

@@ -1,4 +1,4 @@
-"""The basic paths on every major that can be had: start, golden copy, clones, a measured run, the script that repeats it."""
+"""The basic paths on every major that can be had: start, template, clones, a measured run, the script that repeats it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_two_databases_and_their_script(pgherd, installation):
 
 
 def test_two_versions_within_one_run(own_directories, reachable):
-    """One after the other under one name, as they are compared: each from its own golden copy, with the same checksums."""
+    """One after the other under one name, as they are compared: each from its own template, with the same checksums."""
     found = [of_major(major, reachable) for major in (17, 18)]
     facts = gather(NODE)
     with open_session(

@@ -63,3 +63,4 @@ def test_what_does_not_live_is_a_result(pgherd):
     if rows[16]["state"] == "ok":
         pytest.skip("this host has swap, by which a container lives that is too small")
     assert rows[16]["state"] in ("out-of-memory", "failed") and rows[16]["throughput"] is None
+    pgherd.ended_well(ended)

@@ -1,11 +1,12 @@
-import contextlib
 import json
+import math
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changes import read_changed
 from pgherd.metrics.diskstats import SAMPLER as DISKSTATS
 from pgherd.metrics.guests import BALLOON_MANAGER, EMULATED, GUEST_BALLOON, GUEST_MACHINE, QEMU_BLOCKSTATS, QEMU_PROCESS, SAME_PAGE_MERGING
 from pgherd.metrics.sampler import GuestView, SamplingView, metric
@@ -180,10 +181,11 @@ def test_balloons_refuse_other_text(raw) -> None:
         list(GUEST_BALLOON.parse(raw, SOURCE))
 
 
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner)))
-def test_any_json_is_a_reading_or_a_value_error(document) -> None:
-    with contextlib.suppress(ValueError):
-        list(GUEST_BALLOON.parse(json.dumps(document), SOURCE))
+@given(st.data())
+def test_an_odd_line_is_a_reading_or_a_value_error(data) -> None:
+    line = WRITTEN | {"stats": STATS}
+    for entity, values in read_changed(lambda document: list(GUEST_BALLOON.parse(json.dumps(document), SOURCE)), line, data) or ():
+        assert entity == "guest:a" and values and all(map(math.isfinite, values.values()))
 
 
 # ---- balloon manager
@@ -268,9 +270,10 @@ def test_drives_refuse_other_text(raw) -> None:
         list(QEMU_BLOCKSTATS.parse(raw, DRIVES_SOURCE))
 
 
-@given(
-    st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
-)
-def test_any_json_is_a_reading_of_drives_or_a_value_error(document) -> None:
-    with contextlib.suppress(ValueError):
-        list(QEMU_BLOCKSTATS.parse(json.dumps(document), DRIVES_SOURCE))
+@given(st.data())
+def test_odd_statistics_are_a_reading_of_drives_or_a_value_error(data) -> None:
+    answer = json.loads(CAPTURED_DRIVES.read_text())
+    for entity, values in (
+        read_changed(lambda document: list(QEMU_BLOCKSTATS.parse(json.dumps(document), DRIVES_SOURCE)), answer, data) or ()
+    ):
+        assert entity.startswith("guest-drive:a/") and all(map(math.isfinite, values.values()))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import urllib.request
+
 import pytest
 
 from pgherd.metrics import prometheus
@@ -105,3 +108,10 @@ def test_a_step_too_long_for_the_window_makes_a_series_sparse(monkeypatch) -> No
 def test_prometheus_that_does_not_answer_fails_the_trial() -> None:
     with pytest.raises(TrialError, match="Prometheus at http://127.0.0.1:9 does not answer: .*refused"):
         observe(SOURCE, "c1", SERVER, [(1, 2)])
+
+
+def test_an_answer_that_is_too_large_names_what_makes_it_smaller(monkeypatch) -> None:
+    monkeypatch.setattr(prometheus, "_MAX_BYTES", 10)
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(b"x" * 11))
+    with pytest.raises(PrometheusError, match="more than 0 MB; select fewer series, or give fewer --slots"):
+        prometheus.query_range("http://127.0.0.1:9", "up", 0, 1, 1)

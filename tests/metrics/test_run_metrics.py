@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.metrics import run_metrics
 from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
-from pgherd.model.analysis import Check
+from pgherd.model.analysis import OPEN_END, Analysis, Check, Finding
 from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.device_io import DeviceIo, DeviceView
 from pgherd.model.host_facts import HostFacts
@@ -90,6 +90,27 @@ def test_transactions_beyond_an_objective_are_counted():
     assert [value for (name, _), value in outcome.items() if name == "pgherd_result_logged_transactions"] == [900]
     plain = told(run_metrics.result_samples(record(), result(4, target()), 111.0))
     assert not [name for name, _ in plain if "late_transactions" in name or "logged" in name]
+
+
+def test_objectives_and_what_keeps_them():
+    objectives = [{"percentile": 99, "limit_ms": 10}, {"percentile": 95, "limit_ms": 2.5}]
+    search = record().model_copy(update={"options": {"objectives": objectives}})
+    limits = told(run_metrics.objective_limits(search))
+    assert {dict(labels)["objective"]: value for (_, labels), value in limits.items()} == {"p99_10ms": 0.01, "p95_2.5ms": 0.0025}
+    assert {name for name, _ in limits} == {"pgherd_objective_limit_seconds"}
+    assert not list(run_metrics.capacity_samples(search, 5.0)), "not known while it runs"
+    found = Finding(value=12, unit="databases", low=11, high=13)
+
+    def capacity(finding, options=search.options):
+        analysis = Analysis(answer="", grade="A", findings={"capacity": finding})
+        samples = list(run_metrics.capacity_samples(search.model_copy(update={"analysis": analysis, "options": options}), 5.0))
+        assert all(set(sample.labels) == {"run", "host", *sample.family.labels} and sample.t == 5.0 for sample in samples)
+        return {(sample.labels["unit"], sample.labels["statistic"]): sample.value for sample in samples}
+
+    assert capacity(found) == {("databases", "value"): 12, ("databases", "low"): 11, ("databases", "high"): 13}
+    assert capacity(found.model_copy(update={"note": OPEN_END})).keys() == {("databases", "value"), ("databases", "low")}
+    assert capacity(found.model_copy(update={"value": None, "low": None, "high": None})) == {}
+    assert capacity(found, {}) == {}, "of a search only"
 
 
 def test_phases_of_one_name_are_told_apart():

@@ -65,6 +65,14 @@ def test_every_source_names_its_sampler_and_is_read_once() -> None:
     assert len({(source.kind, source.where, source.statement) for source in found}) == len(found)
 
 
+def test_no_statement_runs_on_a_server_that_should_be_idle() -> None:
+    servers = [ServerView(f"{name}/pg", f"host=/{name}", 18, 10, waits=True, quiet=name == "idle") for name in ("idle", "busy")]
+    view = SamplingView([ContainerView("idle", {}, [10], quiet=True), ContainerView("busy", {}, [11])], servers)
+    found = sources(view)
+    assert {source.where for source in found if source.kind == "sql"} == {"host=/busy"}
+    assert [(source.entity, source.where) for source in found if source.sampler == "wakeups"] == [("container:idle", "10")]
+
+
 @given(st.sampled_from(KINDS), st.sampled_from(TAGS), st.text())
 def test_text_of_another_kind_is_a_value_error_or_skipped(sampler: str, tag: str, raw: str) -> None:
     try:

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pgherd.metrics.sampler import SamplingView, ServerView
 from pgherd.metrics.server_statistics import (
     BALLOON_STATEMENT,
     DATABASE,
+    OBJECTIVE_WAITS,
     PG_BALLOON,
     PG_IO,
     PG_WAL,
@@ -218,6 +220,15 @@ def test_waits_are_sampled_of_external_servers_and_less_often_of_many() -> None:
     assert WAITS.sources(SamplingView(servers=[ServerView("c/pg", "host=h", 17, 1)])) == [], "of our own, the kernel shows more"
     assert [source.times for source in WAITS.sources(SamplingView(servers=[waiting_server(1)]))] == [10]
     assert {source.times for source in WAITS.sources(SamplingView(servers=[waiting_server(n) for n in range(40)]))} == {1}
+
+
+def test_waits_of_private_servers_are_sampled_once_a_second_for_an_objective() -> None:
+    view = SamplingView(servers=[ServerView("c/pg", "host=h", 17, 1), waiting_server(1)], waits=True)
+    (source,) = OBJECTIVE_WAITS.sources(view)
+    assert (source.entity, source.times, source.every) == ("server:c/pg", 1, 1)
+    assert OBJECTIVE_WAITS.sources(replace(view, waits=False)) == []
+    ((entity, values),) = OBJECTIVE_WAITS.parse('[["2","1","0","0","0","0","0","3","4"]]', source)
+    assert wait_series([(10.2, source.sampler, entity, values)], 10.0, 13.0) == {}, "only of external servers"
 
 
 def test_waits_by_class_and_second() -> None:

@@ -1,4 +1,5 @@
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import ValidationError
 
 from pgherd.model.deployment import Container, Database, Deployment, Host, Link, Server, VmOptions, Volume
@@ -48,6 +49,16 @@ def test_what_is_not_asked_for_is_not_written_and_comes_back():
         container = Container(name="a", runtime="vm", vm=item)
         assert container.model_dump(mode="json")["vm"] == written
         assert Container.model_validate_json(container.model_dump_json()) == container
+
+
+def test_clients_of_a_schema_connect_to_its_database_with_its_search_path():
+    schema = Database(name="db-1", schema_of="bench")
+    assert schema.dbname == "bench"
+    assert conninfo_to_dict(schema.connection) == {"dbname": "bench", "options": '-csearch_path="db-1"'}
+    plain = Database(name="db-1")
+    assert plain.dbname == plain.connection == "db-1"
+    with pytest.raises(ValidationError, match="schema_of"):
+        Database(name="db1", schema_of="bench' host='elsewhere")
 
 
 def server(name="pg", databases=("bench",)):

@@ -14,7 +14,7 @@ def _names(protocol: type) -> set[str]:
 
 
 @pytest.mark.parametrize("workload", ["pgbench", "script"])
-def test_what_workloads_give_can_make_a_golden_copy(tmp_path, workload):
+def test_what_workloads_give_can_make_a_template(tmp_path, workload):
     init = tmp_path / "init.sql"
     init.write_text("create table t (i int);")
     database = Database(workload=workload, init=str(init) if workload == "script" else None)

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
+from pgherd.node.files import UnsafeFileError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import configuration
@@ -48,6 +52,25 @@ def test_includes_are_told_and_not_followed() -> None:
     read = configuration.read("include 'a.conf'\ninclude_dir = 'conf.d'\nwork_mem = 1MB")
     assert list(read.includes) == ["include 'a.conf'", "include_dir 'conf.d'"]
     assert read.settings == {"work_mem": "1MB"}
+
+
+def test_of_what_a_file_includes_only_regular_files_of_some_size_are_read(tmp_path: Path) -> None:
+    """A pipe would hold up the reader for ever, and a device would fill its memory."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "large").write_bytes(b"#" * (2**20 + 1))
+    (tmp_path / "real").write_text("work_mem = 2MB\n")
+    (tmp_path / "link").symlink_to("real")
+    os.mkfifo(tmp_path / "postgresql.auto.conf")
+    names = ("pipe", "device", "large", "link")
+    (tmp_path / "postgresql.conf").write_text("".join(f"include '{name}'\n" for name in names))
+    found = configuration.read_files(LocalNode(), str(tmp_path / "postgresql.conf"))
+    assert found.settings == {"work_mem": "2MB"}
+    reasons = ("pipe is no regular file", "zero is no regular file", "large has more than 1,048,576 bytes", "auto.conf is no regular file")
+    assert len(found.includes) == len(reasons)
+    assert all(reason in text for reason, text in zip(reasons, found.includes, strict=True)), found.includes
+    with pytest.raises(UnsafeFileError, match="no regular file"):
+        configuration.read_files(LocalNode(), "/dev/zero")
 
 
 NAMES = st.from_regex(r"\A[a-z_][a-z0-9_]{0,10}(\.[a-z_][a-z0-9_]{0,10})?\Z").filter(lambda name: not name.startswith("include"))

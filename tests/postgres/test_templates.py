@@ -109,9 +109,14 @@ def test_list_and_prune(node: LocalNode, tmp_path: Path) -> None:
     assert prune(node, str(tmp_path)) == []
     old, new = make(tmp_path, "pg15-a-0123456789ab", made=5.0), make(tmp_path, "pg15-b-0123456789ab", made=4.0)
     (tmp_path / "golden/.unfinished-pg15-c-0123456789ab-01234567").mkdir()
+    (tmp_path / "golden/.lock-pg15-d-0123456789ab").touch()  # as earlier versions left them
     assert list_all(node, str(tmp_path)) == [new, old]
-    assert prune(node, str(tmp_path), keep=[new.key]) == [".unfinished-pg15-c-0123456789ab-01234567", old.key]
-    assert list_all(node, str(tmp_path)) == [new]
+    assert prune(node, str(tmp_path), keep=[new.key]) == [
+        ".lock-pg15-d-0123456789ab",
+        ".unfinished-pg15-c-0123456789ab-01234567",
+        old.key,
+    ]
+    assert list_all(node, str(tmp_path)) == [new] and sorted(os.listdir(tmp_path / "golden")) == [".locks", new.key]
 
 
 def test_prune_leaves_alone_what_is_being_made(node: LocalNode, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_what_a_reader_is_told_behind_a_pooler():
     said = servers.describe_external(replace(FOUND, pooler=Pooler("PgBouncer 1.18.0")), read_only=True, vcpus=None, trace_io=False)
     assert "only read" in said[1] and "of this user behind PgBouncer 1.18.0" in said[1]
     assert "every session starts with" not in said[1], "a pooler does not pass that on"
+    assert said[2].startswith("Warning: --query-timeout does not apply behind PgBouncer 1.18.0")
 
 
 @pytest.mark.parametrize(("shared", "protocol", "refused"), [(True, "prepared", True), (True, "simple", False), (False, "prepared", False)])

@@ -75,25 +75,32 @@ def test_a_bad_list_is_one_sentence_with_the_servers_name(listed, text, message)
 
 def test_which_servers_a_request_names(listed):
     path = str(listed(TWO))
-    assert fleet.requested_servers(None, None, None, several=True) == ()
-    assert [one.dsn for one in fleet.requested_servers("postgresql://h", None, None, several=False)] == ["host=h"]
-    assert [one.name for one in fleet.requested_servers(None, path, None, several=True)] == ["alpha", "beta"]
-    assert [one.name for one in fleet.requested_servers(None, path, "beta", several=False)] == ["beta"]
+    assert fleet.requested_servers((), None, None, several=True) == ()
+    assert [one.dsn for one in fleet.requested_servers(("postgresql://h",), None, None, several=False)] == ["host=h"]
+    assert [one.name for one in fleet.requested_servers((), path, None, several=True)] == ["alpha", "beta"]
+    assert [one.name for one in fleet.requested_servers((), path, "beta", several=False)] == ["beta"]
     for words, message in (
-        (("host=h", path, None), "both name servers"),
-        ((None, None, "beta"), "give the list with --servers"),
-        ((None, path, "gamma"), "lists alpha, beta; name one of these"),
-        ((None, path, None), "lists 2 servers, but this loads one; choose it with --server NAME: alpha, beta"),
-        ((None, path + "x", None), "No such file"),
+        ((("host=h",), path, None), "both name servers"),
+        (((), None, "beta"), "give the list with --servers"),
+        (((), path, "gamma"), "lists alpha, beta; name one of these"),
+        (((), path, None), "lists 2 servers, but this loads one; choose it with --server NAME: alpha, beta"),
+        (((), path + "x", None), "No such file"),
+        ((("host=h", "host=i"), None, None), "--dsn is given 2 times, but this loads one server; give it once"),
     ):
         with pytest.raises(UsageError, match=message):
             fleet.requested_servers(*words, several=False)
-    (one,) = fleet.requested_servers("host=h", None, None, several=False, cgroup="pid:7")
+    (one,) = fleet.requested_servers(("host=h",), None, None, several=False, cgroup="pid:7")
     assert one.container == "pid:7"
     with pytest.raises(UsageError, match="--server-cgroup pid:7 does not go with --servers .*: name each server's cgroup .* 'container'"):
-        fleet.requested_servers(None, path, "beta", several=False, cgroup="pid:7")
+        fleet.requested_servers((), path, "beta", several=False, cgroup="pid:7")
+    two = fleet.requested_servers(("postgresql://h", "host=i"), None, None, several=True)
+    assert [(one.name, one.dsn) for one in two] == [("server1", "host=h"), ("server2", "host=i")]
+    with pytest.raises(UsageError, match=r"--dsn: server 'server2' has the DSN of server 'server1' \(host=h\)"):
+        fleet.requested_servers(("postgresql://h", "host=h"), None, None, several=True)
+    with pytest.raises(UsageError, match="2 are given; list them in a file for --servers, each with its 'container'"):
+        fleet.requested_servers(("host=h", "host=i"), None, None, several=True, cgroup="pid:7")
     with pytest.raises(UsageError, match="add its --dsn"):
-        fleet.requested_servers(None, None, None, several=True, cgroup="pid:7")
+        fleet.requested_servers((), None, None, several=True, cgroup="pid:7")
 
 
 def used(**activity):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pgherd.model.errors import UsageError
-from pgherd.prepare.fleet_files import measured_classes, read_classes, read_demand, read_rules
+from pgherd.prepare.fleet_files import read_classes, read_demand, read_rules
 
 WIDE = "database,time,cpu_cores,memory_mb\na,0,1,10\na,1,2,\nb,0,3,30\nb,1,4,40\n"
 LONG = "database,time,resource,value\na,0,cpu_cores,1\na,0,memory_mb,10\na,1,cpu_cores,2\na,1,memory_mb,\n" + "".join(
@@ -56,7 +56,8 @@ def test_days_with_offsets_are_folded_in_utc(write):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("database,time,cpu_cores\na,0,1\na,1,-2\n", "row 3: '-2' under cpu_cores of database a is not a number of at least 0"),
+        ("database,time,cpu_cores\na,0,1\na,1,-2\n", "row 3: '-2' under cpu_cores of database a is not a number from 0 to 1e.12"),
+        ("database,time,cpu_cores\na,0,1e13\n", "row 2: '1e13'"),
         ("database,time,cpu_cores\na,0,x1\n", "row 2: 'x1' under cpu_cores"),
         ("database,time,cpu_cores\na,0,inf\n", "row 2: 'inf'"),
         ("database,time,cpu_cores\na,0,1\na,1,1\nb,0,1\n", "row 4: database b at 1 is missing"),
@@ -70,6 +71,7 @@ def test_days_with_offsets_are_folded_in_utc(write):
         (rows(map(str, range(7))), "7 slots, which do not divide a day"),
         (rows([f"{m // 60:02d}:{m % 60:02d}" for m in range(1440)]), "at most 288 slots"),
         ("name,cpu_cores\na,1\n", "no column 'database'"),
+        ("database,cpu_cores\na,1\nb,2,000\n", "it has b, 2, 000.*no row more cells than the header"),
         ("database,cpus\na,1\n", "column 'cpus' is no resource"),
         ("database,time\na,1\n", "no column is a resource"),
         ("database,time,resource,value\na,0,cpu,1\n", "row 2: 'cpu' is no resource"),
@@ -109,6 +111,9 @@ def test_rules(write):
         ("database,labels\na,zone\n", "row 2: 'zone' is no label"),
         ("database,customer\na,b\n", "must have the column database"),
         ("name\na\n", "must have the column database"),
+        ("", "must have the column database"),
+        ("database,apart,apart\na,x,y\n", "each once"),
+        ("database,apart\na,x\n\nb,x,y\n", "row 4 has more cells than columns; separate several groups"),
     ],
 )
 def test_bad_rules(write, text, message):
@@ -136,16 +141,3 @@ def test_classes(write):
 def test_bad_classes(write, text, message):
     with pytest.raises(UsageError, match=message):
         read_classes(write(text, "h.yaml"))
-
-
-def test_capacity_of_a_density_run(run_on_disk, write):
-    root, name = run_on_disk.parent, run_on_disk.name
-    (found,) = measured_classes([], [name], root)
-    cpu = found.capacity["cpu_cores"]
-    assert found.name == "host" and cpu.source == f"run {name}" and cpu.value > 0
-    classes = read_classes(write("classes:\n- {name: a, capacity: {cpu_cores: 4}}\n- {name: b, capacity: {cpu_cores: 5}}\n", "h.yaml"))
-    first, second = measured_classes(classes, [f"b={name}"], root)
-    assert first.capacity["cpu_cores"].value == 4 and second.capacity["cpu_cores"] == cpu
-    for text, message in ((name, "write it as CLASS=RUN"), (f"c={name}", "there is no class c")):
-        with pytest.raises(UsageError, match=message):
-            measured_classes(classes, [text], root)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pgherd.model.errors import UsageError
 from pgherd.prepare.requests import apply, expand, json_schema, parse_variant, read_scenario, request, write_scenario
 from pgherd.studies.density.options import DensityRequest
+from pgherd.studies.isolation.options import AGGRESSORS
 from pgherd.study.option import declared
 from pgherd.study.study import studies, study_of
 
@@ -21,7 +22,14 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 def test_every_scenario_of_ours_is_valid_and_named_after_its_experiment_or_its_study(path):
     scenario = read_scenario(path)
     assert scenario.title and scenario.note
-    assert path.name.startswith(f"e{int(scenario.experiment[1:]):02d}-" if scenario.experiment else f"{scenario.study}-")
+    assert f"{path.stem}-".startswith(f"e{int(scenario.experiment[1:]):02d}-" if scenario.experiment else f"{scenario.study}-")
+
+
+def test_scenarios_of_isolation_have_all_aggressors_and_each_file_of_tenants_has_a_scenario():
+    scenarios = {path.stem: read_scenario(path).options for path in SCENARIOS.glob("*.yaml")}
+    assert all(set(scenarios[name]["aggressors"]) == set(AGGRESSORS) for name in ("isolation", "isolation-laptop"))
+    used = {options["tenants"] for options in scenarios.values() if "tenants" in options}
+    assert used == {f"scenarios/tenants/{path.name}" for path in (SCENARIOS / "tenants").iterdir()}
 
 
 def test_comparisons_of_ours_have_blocks_enough_to_decide():
@@ -69,12 +77,13 @@ def test_what_is_wrong_is_one_message_with_the_file(tmp_path, text, message):
 
 
 def test_no_password_is_written_or_told(tmp_path):
-    options = {"dsn": "postgresql://me:s3cret@h/app", "variant": ('b:dsn="host=h password=s3cret"',), "clients": 2}
+    dsns = ["postgresql://me:s3cret@h/app", "host=i password=s3cret"]
+    options = {"dsn": dsns, "variant": ('b:dsn="host=h password=s3cret"',), "clients": 2}
     write_scenario(tmp_path / "s.yaml", "compare", options)
     text = (tmp_path / "s.yaml").read_text()
     assert "s3cret" not in text and "postgresql://me:***@h/app" in text and "password=***" in text
     with pytest.raises(UsageError) as caught:
-        request("density", {"dsn": ["postgresql://me:s3cret@h/app"]})
+        request("density", {"dsn": {"postgresql://me:s3cret@h/app": 1}})
     assert "'dsn'" in str(caught.value) and "s3cret" not in str(caught.value)
 
 

@@ -8,7 +8,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.fleet import ListedServer
 from pgherd.node.local import LocalNode
 from pgherd.postgres.external_server import ExternalDatabaseInfo
-from pgherd.postgres.provider import ServerFacts
+from pgherd.postgres.provider import ProviderFacts
 from pgherd.prepare import server_observation as servers
 from pgherd.prepare.server_observation import describe_prometheus, prometheus_source
 
@@ -73,7 +73,7 @@ def test_a_reader_is_told_which_exporters_there_are(monkeypatch):
 
 
 def test_what_is_hidden_is_told_once_with_the_grant_that_helps():
-    facts = ServerFacts(role="loader", hidden=("waits and queries of other users",), roles=frozenset({"rds_superuser"}))
+    facts = ProviderFacts(role="loader", hidden=("waits and queries of other users",), roles=frozenset({"rds_superuser"}))
     provider, hidden = servers.describe_facts([(THEIRS, replace(FOUND, facts=facts))])
     assert provider.startswith("The server is one of Amazon RDS. Unknown there: ")
     assert hidden == 'Hidden from role loader: waits and queries of other users. As a superuser: GRANT pg_monitor TO "loader";'

@@ -4,6 +4,8 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.model.errors import UsageError
+from pgherd.model.load import transaction_timeout
+from pgherd.model.units import parse_seconds
 from pgherd.node.local import LocalNode
 from pgherd.prepare import servers as module
 from pgherd.prepare.databases import prepare_databases
@@ -15,7 +17,7 @@ COPY = SimpleNamespace(databases={"bench": 3_000_000, "other": 500_000})
 
 @pytest.fixture
 def world(monkeypatch, tmp_path):
-    """What is done to golden copies and servers is noted, not done."""
+    """What is done to templates and servers is noted, not done."""
     done: list[str] = []
 
     @contextlib.contextmanager
@@ -25,19 +27,25 @@ def world(monkeypatch, tmp_path):
         yield "the server"
         done.append("server down")
 
-    found = SimpleNamespace(copy=None, done=done, pace=0.004, told=None)
+    def tried(server, name, scripts, **named):
+        done.append(f"{len(scripts)} script tried on {name}")
+        found.timeouts.append(named["timeout"])
+
+    def paced(*given, **named):
+        found.timeouts.append(named["timeout"])
+        return found.pace
+
+    found = SimpleNamespace(copy=None, done=done, pace=0.004, told=None, timeouts=[])
     monkeypatch.setattr(module.templates, "find", lambda *given: found.copy)
     monkeypatch.setattr(module.templates, "ensure", lambda *given, **named: done.append("loaded") or COPY)
     monkeypatch.setattr(module.clones, "rehearsal", rehearsal)
-    monkeypatch.setattr(
-        module.user_scripts, "dry_run", lambda server, name, scripts, **named: done.append(f"{len(scripts)} script tried on {name}")
-    )
-    monkeypatch.setattr(module.user_scripts, "pace", lambda *given, **named: found.pace)
+    monkeypatch.setattr(module.user_scripts, "dry_run", tried)
+    monkeypatch.setattr(module.user_scripts, "pace", paced)
     script = tmp_path / "script.sql"
     script.write_text("SELECT 1;\n")
 
-    def load(dry, *assignments):
-        asked = DatabaseRequest(runtime="process", script=(str(script),), set=assignments)
+    def load(dry, *assignments, **options):
+        asked = DatabaseRequest(runtime="process", script=(str(script),), set=assignments, **options)
         with prepare_databases(LocalNode(), asked, dry=dry) as preparation:
             size = module.tried_size(preparation.workspace, preparation.servers, preparation.load)
             found.told = None if size is None else size.pace
@@ -54,6 +62,15 @@ def test_it_is_loaded_and_each_script_tried_on_a_copy(world):
     world.pace = None
     world.load(dry=False)
     assert world.told is None, "what cannot be repeated has no pace"
+
+
+def test_a_trial_waits_for_each_transaction_that_its_rehearsal_accepts(world):
+    for duration, timeout in (("8s", 60.0), ("90s", 90.0)):
+        world.load(False, duration=duration)
+        assert world.timeouts[-2:] == [timeout] * 2 == [transaction_timeout(parse_seconds(duration))] * 2
+    world.pace = 9.0
+    with pytest.raises(UsageError, match=r"takes 9 s with one client, longer than the measured time of a trial \(8 s\).*--duration 90s"):
+        world.load(False, duration="8s")
 
 
 def test_what_was_loaded_before_is_not_loaded_again(world):

@@ -14,7 +14,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import gate as gates
 from pgherd.report.gate import ALL, Comparison, Gate, change_text, gate, remedy
-from pgherd.report.gate_metrics import MetricLimit, Run
+from pgherd.report.gate_metrics import GateRun, MetricLimit
 from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 
@@ -23,17 +23,17 @@ from pgherd.studies.database_size.study import STUDY
 def runs(synthetic):
     """A function that makes a density run of 8 databases with this throughput of a single database."""
 
-    def make(alone: float, seed: int, **update: object) -> Run:
+    def make(alone: float, seed: int, **update: object) -> GateRun:
         record, results = synthetic.density_run(
             8, seed=seed, seconds=4, vcpus=0.25, alone=alone, name=f"20260131-120000-density-{seed:04x}"
         )
-        return Run(f"run-{seed}", record.model_copy(update=update), results)
+        return GateRun(f"run-{seed}", record.model_copy(update=update), results)
 
     return make
 
 
 @pytest.fixture(scope="module")
-def baseline(runs) -> Run:
+def baseline(runs) -> GateRun:
     return runs(17_000.0, 1)
 
 
@@ -108,7 +108,7 @@ def test_tainted_trials_support_nothing(baseline, runs):
     other = runs(12_000.0, 3)
     fail = Check(name="steal", kind="noise", result="fail", observed="", expected="")
     at4 = [result.model_copy(update={"checks": [fail]}) if result.trial.point == {"databases": 5} else result for result in other.results]
-    item = by_point(gate(baseline, Run(other.name, other.record, at4)))["databases 5"]
+    item = by_point(gate(baseline, GateRun(other.name, other.record, at4)))["databases 5"]
     assert item.result == "inconclusive" and item.change.value < -20 and remedy(item) == f"only tainted trials in {other.name}"
 
 
@@ -118,7 +118,7 @@ def test_a_run_of_grade_c_supports_nothing_and_cannot_pass(baseline, runs, side)
     graded = {"baseline": baseline, "run": other}
     was = graded[side]
     record = was.record.model_copy(update={"analysis": was.record.analysis.model_copy(update={"grade": "C"})})
-    graded[side] = Run(was.name, record, was.results)
+    graded[side] = GateRun(was.name, record, was.results)
     outcome = gate(graded["baseline"], graded["run"])
     assert outcome.failed and not outcome.regressions
     assert {comparison.result for comparison in outcome.comparisons} == {"inconclusive"}
@@ -130,7 +130,7 @@ def test_a_run_of_grade_c_supports_nothing_and_cannot_pass(baseline, runs, side)
 def test_a_large_loss_fails_and_the_same_gain_never_does(synthetic, loss, allowed):
     record, results = synthetic.density_run(8, seconds=2, vcpus=0.25, alone=17_000.0)
     slower = [scaled(result, 1 - loss) for result in results]
-    old, new = Run("a", record, results), Run("b", record.model_copy(update={"run": "b"}), slower)
+    old, new = GateRun("a", record, results), GateRun("b", record.model_copy(update={"run": "b"}), slower)
     assert gate(old, new, [MetricLimit("throughput", allowed)]).failed
     assert not gate(new, old, [MetricLimit("throughput", allowed)]).failed
 
@@ -154,7 +154,7 @@ def test_a_finding_is_compared_by_its_intervals(baseline, runs):
     record = other.record.model_copy(
         update={"analysis": other.record.analysis.model_copy(update={"findings": {"efficiency_at_saturation": value}})}
     )
-    (item,) = gate(baseline, Run("b", record, other.results), [MetricLimit("efficiency_at_saturation", 0.1)]).comparisons
+    (item,) = gate(baseline, GateRun("b", record, other.results), [MetricLimit("efficiency_at_saturation", 0.1)]).comparisons
     assert item.result == "regression" and item.change.value == pytest.approx(100 * (0.70 / 0.857 - 1), abs=2)
     (same,) = gate(baseline, other, [MetricLimit("efficiency_at_saturation", 0.5)]).comparisons
     assert same.result == "pass"
@@ -164,14 +164,14 @@ def test_a_finding_without_an_interval_cannot_tell(baseline, runs):
     other = runs(17_000.0, 2)
     findings = {"efficiency_at_saturation": Finding(value=0.5, unit="ratio")}
     record = other.record.model_copy(update={"analysis": other.record.analysis.model_copy(update={"findings": findings})})
-    result = gate(baseline, Run("b", record, other.results), [MetricLimit("efficiency_at_saturation")])
+    result = gate(baseline, GateRun("b", record, other.results), [MetricLimit("efficiency_at_saturation")])
     assert not result.failed and "no interval: one of the two has none" in result.answer
 
 
 # ---- other studies
 
 
-def sizes(pg_version: str, larger: float = 1.0) -> Run:
+def sizes(pg_version: str, larger: float = 1.0) -> GateRun:
     options = DatabaseSizeOptions(pg_bin="/b", pg_version=pg_version, scales=(1, 2, 5, 10))
     results = [
         TrialResult(id="0001", trial=trial, started=0, ended=1, probe={"database_bytes": larger * (7.7e6 + 15.68e6 * trial.point["scale"])})
@@ -187,7 +187,7 @@ def sizes(pg_version: str, larger: float = 1.0) -> Run:
         pgherd="1",
         analysis=STUDY.analyse(options, results),
     )
-    return Run(record.run, record, results)
+    return GateRun(record.run, record, results)
 
 
 def test_sizes_are_exact(synthetic):
@@ -203,7 +203,7 @@ def test_what_differs_between_any_two_runs_is_no_reason_for_a_warning(baseline, 
 
     def warned(other: dict) -> list[str]:
         old, new = (
-            Run(item.name, item.record.model_copy(update={"options": options}), item.results)
+            GateRun(item.name, item.record.model_copy(update={"options": options}), item.results)
             for item, options in ((baseline, variants(1, 1)), (runs(17_000.0, 2), other))
         )
         return [warning for warning in gate(old, new).warnings if warning.startswith("The options differ")]
@@ -213,7 +213,7 @@ def test_what_differs_between_any_two_runs_is_no_reason_for_a_warning(baseline, 
 
 
 def test_variants_of_a_comparison_are_points_and_the_baseline_again_is_the_baseline(baseline, runs):
-    def compared(run: Run) -> Run:
+    def compared(run: GateRun) -> GateRun:
         names = {1: "base", 2: "base (A/A)", 3: "big", 5: "small"}
         retained = [result for result in run.results if result.trial.point["databases"] in names and result.error is None]
         moved = [
@@ -222,7 +222,7 @@ def test_variants_of_a_comparison_are_points_and_the_baseline_again_is_the_basel
             )
             for result in retained
         ]
-        return Run(run.name, run.record.model_copy(update={"study": "compare"}), moved)
+        return GateRun(run.name, run.record.model_copy(update={"study": "compare"}), moved)
 
     outcome = by_point(gate(compared(baseline), compared(runs(17_000.0, 2))))
     assert list(outcome) == [ALL, "variant base", "variant big", "variant small"]
@@ -243,7 +243,7 @@ def test_a_run_that_was_resumed_on_another_host_says_so(baseline, runs):
     record = baseline.record
     analysis = record.analysis.model_copy(update={"grade": "B"})
     other = runs(17_000.0, 2, resumed_on_changed_host=["After 5 trials …"], analysis=analysis)
-    warnings = gate(baseline, Run(other.name, other.record, [result for result in other.results if not result.tainted])).warnings
+    warnings = gate(baseline, GateRun(other.name, other.record, [result for result in other.results if not result.tainted])).warnings
     assert warnings[0].startswith("The hosts differ (resumed): this compares two platforms")
     of_it = [warning for warning in warnings if warning.startswith(f"Run {other.name}")]
     assert of_it == [f"Run {other.name}: After 5 trials …"], "nothing in it was noisy"
@@ -281,13 +281,13 @@ def refused(*arguments: object) -> str:
 def test_what_cannot_be_compared_is_one_message(baseline, runs, synthetic):
     other = runs(17_000.0, 2)
     assert "are the same run" in refused(baseline, baseline)
-    assert "of different studies" in refused(baseline, Run("x", *synthetic.other_study()))
+    assert "of different studies" in refused(baseline, GateRun("x", *synthetic.other_study()))
     assert "is not finished (it is interrupted); resume it with 'pgherd resume x'" in refused(
-        baseline, Run("x", other.record.model_copy(update={"state": "interrupted"}), other.results)
+        baseline, GateRun("x", other.record.model_copy(update={"state": "interrupted"}), other.results)
     )
     record, results = synthetic.density_run(80, seconds=2, repeats=1)
     alone = [result for result in results if result.trial.point["databases"] > 20]
-    assert "have no point in common: run-1 has databases 1, " in refused(baseline, Run("x", record, alone))
+    assert "have no point in common: run-1 has databases 1, " in refused(baseline, GateRun("x", record, alone))
 
 
 def test_a_metric_that_one_run_has_not_is_said_with_what_there_is(baseline, runs):
@@ -299,7 +299,7 @@ def test_a_metric_that_one_run_has_not_is_said_with_what_there_is(baseline, runs
         for result in other.results
     ]
     assert "'cpu_per_tx' is not in run x: the container's CPU was not measured" in refused(
-        baseline, Run("x", other.record, blind), [MetricLimit("cpu_per_tx")]
+        baseline, GateRun("x", other.record, blind), [MetricLimit("cpu_per_tx")]
     )
     empty = other.record.model_copy(
         update={
@@ -308,14 +308,16 @@ def test_a_metric_that_one_run_has_not_is_said_with_what_there_is(baseline, runs
             )
         }
     )
-    assert "has no number in run x: too few" in refused(baseline, Run("x", empty, other.results), [MetricLimit("efficiency_at_saturation")])
+    assert "has no number in run x: too few" in refused(
+        baseline, GateRun("x", empty, other.results), [MetricLimit("efficiency_at_saturation")]
+    )
 
 
 def test_a_direction_that_is_not_known_must_be_said(baseline, runs):
-    def with_bends(run: Run) -> Run:
+    def with_bends(run: GateRun) -> GateRun:
         assert run.record.analysis is not None
         bend = Finding(value=5.0, unit="bends", low=4.9, high=5.1, confidence=0.95, n=9)
-        return Run(
+        return GateRun(
             run.name,
             run.record.model_copy(update={"analysis": run.record.analysis.model_copy(update={"findings": {"bends": bend}})}),
             run.results,
@@ -329,7 +331,7 @@ def test_a_direction_that_is_not_known_must_be_said(baseline, runs):
 def test_a_point_that_only_one_run_has_is_left_out_and_said(baseline, runs):
     other = runs(17_000.0, 2)
     fewer = [result for result in other.results if result.trial.point != {"databases": 1}]
-    outcome = gate(baseline, Run("b", other.record, fewer))
+    outcome = gate(baseline, GateRun("b", other.record, fewer))
     assert "databases 1" not in by_point(outcome)
     assert "Only run-1 has databases 1, which is not compared" in outcome.warnings
 
@@ -348,7 +350,7 @@ def test_a_percentile_that_some_points_lack_leaves_them_out(baseline, runs):
         ]
         return result.model_copy(update={"phases": phases})
 
-    outcome = gate(baseline, Run("b", other.record, [without(result) for result in other.results]), [MetricLimit("p99")])
+    outcome = gate(baseline, GateRun("b", other.record, [without(result) for result in other.results]), [MetricLimit("p99")])
     assert "databases 1" not in by_point(outcome)
     assert any(re.match(r"p99 at databases 1 is omitted \(b: fewer than ten", warning) for warning in outcome.warnings)
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from pgherd.report.gate import Gate, gate
 from pgherd.report.gate_documents import markdown_code, markdown_text, to_junit, to_markdown
-from pgherd.report.gate_metrics import MetricLimit, Run
+from pgherd.report.gate_metrics import GateRun, MetricLimit
 
 
 @pytest.fixture(scope="module")
 def slower(synthetic, run8):
     record, results = synthetic.density_run(8, seed=3, seconds=4, vcpus=0.25, alone=15_000.0, name="20260201-120000-density-bbbb")
     record = record.model_copy(update={"hosts": {"local": synthetic.host_facts(4.0, "other")}})
-    return gate(Run("main", *run8), Run("branch", record, results), [MetricLimit("throughput"), MetricLimit("p95", 0.1)])
+    return gate(GateRun("main", *run8), GateRun("branch", record, results), [MetricLimit("throughput"), MetricLimit("p95", 0.1)])
 
 
 def rows(page: str) -> list[list[str]]:
@@ -40,14 +40,14 @@ def test_every_comparison_is_a_row_of_seven_cells(slower):
 
 def test_cannot_tell_says_what_would(synthetic, run8):
     record, results = synthetic.density_run(8, seed=4, seconds=4, vcpus=0.25, alone=16_000.0, name="20260201-120000-density-bbbb")
-    page = to_markdown(gate(Run("a", *run8), Run("b", record, results)))
+    page = to_markdown(gate(GateRun("a", *run8), GateRun("b", record, results)))
     assert page.startswith("### pgherd gate: inconclusive") and "more repeats at each point in each run would settle it" in page
 
 
 def test_a_run_of_grade_c_fails(synthetic, run8):
     record, results = synthetic.density_run(8, seed=4, seconds=4, vcpus=0.25, alone=17_000.0, name="20260201-120000-density-bbbb")
     record = record.model_copy(update={"analysis": record.analysis.model_copy(update={"grade": "C"})})
-    assert to_markdown(gate(Run("a", *run8), Run("b", record, results))).startswith("### pgherd gate: failed\n")
+    assert to_markdown(gate(GateRun("a", *run8), GateRun("b", record, results))).startswith("### pgherd gate: failed\n")
 
 
 @given(st.text())
@@ -90,7 +90,7 @@ def conforms(text: str) -> ElementTree.Element:
 def slower_run(synthetic, run8) -> Gate:
     record, results = synthetic.density_run(8, seed=3, seconds=4, vcpus=0.25, alone=15_000.0, name="20260201-120000-density-bbbb")
     record = record.model_copy(update={"settings": {**record.settings, "io_method": "worker"}})
-    return gate(Run("main", *run8), Run("branch", record, results), [MetricLimit("throughput"), MetricLimit("p95", 0.1)])
+    return gate(GateRun("main", *run8), GateRun("branch", record, results), [MetricLimit("throughput"), MetricLimit("p95", 0.1)])
 
 
 def test_a_case_for_each_metric_and_point(slower_run):
@@ -111,7 +111,7 @@ def test_a_failure_has_its_message_and_what_differs_is_a_property(slower_run):
 
 def test_what_cannot_be_told_is_skipped_with_the_reason(synthetic, run8):
     record, results = synthetic.density_run(8, seed=4, seconds=4, vcpus=0.25, alone=16_000.0, name="20260201-120000-density-bbbb")
-    suite = conforms(to_junit(gate(Run("a", *run8), Run("b", record, results))))
+    suite = conforms(to_junit(gate(GateRun("a", *run8), GateRun("b", record, results))))
     assert suite.get("failures") == "0" and int(suite.get("skipped")) > 0
     assert "more repeats at each point in each run would settle it" in suite.find("testcase/skipped").get("message")
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_told_is_skipped_with_the_reason(synthetic, run8):
 def test_a_run_of_grade_c_is_a_failure_of_its_own(synthetic, run8):
     record, results = synthetic.density_run(8, seed=4, seconds=4, vcpus=0.25, alone=17_000.0, name="20260201-120000-density-bbbb")
     record = record.model_copy(update={"analysis": record.analysis.model_copy(update={"grade": "C"})})
-    suite = conforms(to_junit(gate(Run("a", *run8), Run("b", record, results))))
+    suite = conforms(to_junit(gate(GateRun("a", *run8), GateRun("b", record, results))))
     (case,) = [case for case in suite.findall("testcase") if case.find("failure") is not None]
     assert case.get("name") == "grade" and "grade C" in case.find("failure").get("message")
 
@@ -128,6 +128,6 @@ def test_hostile_names_stay_text(run8, hostile8, synthetic):
     record = run8[0].model_copy(update={"hosts": {}, "study": "density"})
     name = synthetic.HOSTILE + "\n\x00"
     settings = hostile8[0].model_copy(update={"analysis": run8[0].analysis})
-    suite = conforms(to_junit(gate(Run(name, settings, run8[1]), Run("b", record, run8[1]))))
+    suite = conforms(to_junit(gate(GateRun(name, settings, run8[1]), GateRun("b", record, run8[1]))))
     assert suite.get("hostname") == "localhost"
     assert any("<script>" in item.get("value") for item in suite.find("properties"))

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from pgherd.model.errors import UsageError
-from pgherd.report.gate_metrics import MetricLimit, Run, compared, default_metric, direction, is_metric, metric_of
+from pgherd.report.gate_metrics import GateRun, MetricLimit, compared, default_metric, direction, is_metric, metric_of
 
 
 @pytest.fixture(scope="module")
-def run(run8) -> Run:
-    return Run("a", *run8)
+def run(run8) -> GateRun:
+    return GateRun("a", *run8)
 
 
 def test_throughput_of_every_clean_trial_by_point(run):
@@ -21,7 +21,7 @@ def test_throughput_of_every_clean_trial_by_point(run):
 
 def test_a_point_without_a_clean_trial_is_an_indication(run):
     first = [result for result in run.results if result.trial.point == {"databases": 3} and result.tainted]
-    (item,) = compared(Run("b", run.record, first), run, "throughput")
+    (item,) = compared(GateRun("b", run.record, first), run, "throughput")
     assert item.tainted == "only tainted trials in b" and len(item.pair.old) == 1
 
 
@@ -80,6 +80,6 @@ def test_zero_has_no_ratio(run):
         )
         for result in run.results
     ]
-    quiet = Run("q", run.record, still)
+    quiet = GateRun("q", run.record, still)
     with pytest.raises(UsageError, match="cannot compare 'wal_per_tx': q: below 1 bytes, too small to compare"):
         compared(quiet, quiet, "wal_per_tx")

@@ -5,6 +5,7 @@ import pytest
 
 from pgherd.model.deployment import Host
 from pgherd.model.errors import RunDirectoryError
+from pgherd.model.load import LatencyObjective
 from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.report import live_status as module
 from pgherd.report.live_status import (
@@ -256,6 +257,36 @@ def test_what_ended_is_told_with_its_verdicts(running, synthetic):
     shown = live.look().trials
     assert [item.id for item in shown] == ["0001", "0002", "0003"] and shown[2].error == "a server died" and shown[2].throughput is None
     assert shown[0].unit == "tps" and shown[0].throughput > 0 and shown[0].passed > 0
+
+
+def test_blocks_of_a_search_are_judged_by_its_objectives(running, synthetic):
+    objective = LatencyObjective(percentile=99, limit_ms=10)
+    running.save(running.record().model_copy(update={"options": {**running.record().options, "objectives": [objective.model_dump()]}}))
+    _, results = synthetic.density_run(8, seconds=3)
+
+    def block(name, late):
+        phases = []
+        for phase in results[0].phases:
+            counts = {"logged_tx": 1000.0, f"late_{objective.key}_tx": late}
+            targets = [target.model_copy(update={"values": counts}) for target in phase.targets]
+            phases.append(phase.model_copy(update={"targets": targets}))
+        planned = [
+            phase.model_copy(
+                update={"loads": {name: load.model_copy(update={"objectives": (objective,)}) for name, load in phase.loads.items()}}
+            )
+            for phase in results[0].trial.phases
+        ]
+        trial = results[0].trial.model_copy(update={"phases": tuple(planned)})
+        (running.path / "trials" / name).mkdir()
+        done = results[0].model_copy(update={"id": name, "trial": trial, "phases": phases})
+        (running.path / "trials" / name / "trial.json").write_text(done.model_dump_json())
+
+    block("0003", 10.0)
+    block("0004", 11.0)
+    shown = {trial.id: trial for trial in LiveRun(running).look().trials}
+    assert shown["0001"].misses is None and shown["0001"].judgement == "", "closed loop"
+    assert shown["0003"].misses == [] and shown["0004"].misses == ["percentile"]
+    assert shown["0004"].model_dump(mode="json")["misses"] == ["percentile"]
 
 
 def test_a_killed_run_is_told_with_how_to_go_on(tmp_path, synthetic):

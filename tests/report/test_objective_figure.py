@@ -8,7 +8,7 @@ from pgherd.model.load import LatencyObjective
 from pgherd.report import drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.report.gate import gate
-from pgherd.report.gate_metrics import Run
+from pgherd.report.gate_metrics import GateRun
 from pgherd.report.objective_figure import objective
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import propose
@@ -21,7 +21,7 @@ def runs(run8):
     """A function that makes a finished run of a queue of this capacity."""
     record, _ = run8
 
-    def make(capacity: float, name: str) -> Run:
+    def make(capacity: float, name: str) -> GateRun:
         options = DensityOptions(
             host_cores=2,
             host_memory=2**32,
@@ -37,7 +37,7 @@ def runs(run8):
         results, _ = Queue(propose, options, capacity=capacity).until_stop()
         analysis = STUDY.analyse(options, results)
         update = {"run": name, "analysis": analysis, "options": options.model_dump(mode="json"), "started": record.started + capacity}
-        return Run(name, record.model_copy(update=update), results)
+        return GateRun(name, record.model_copy(update=update), results)
 
     return make
 

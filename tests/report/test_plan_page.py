@@ -29,12 +29,14 @@ def test_many_hosts_are_joined_and_show_the_highest_use():
 
 
 def test_page_is_not_written_where_it_cannot_be(tmp_path):
+    from pgherd.analysis.database_moves import PlacedFleet
     from pgherd.analysis.demand import fold
-    from pgherd.analysis.host_plan import HostClass, PlanOptions, make_plan
+    from pgherd.analysis.host_class import HostClass
+    from pgherd.analysis.host_plan import PlanOptions, make_plan
 
     demand = fold(["<b>"], ["cpu_cores"], np.ones((1, 1, 1), np.float32), [0], 1)
     classes = [HostClass.model_validate({"name": "a", "capacity": {"cpu_cores": 2}})]
     plan = make_plan(demand, classes, [], PlanOptions())
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="choose another directory"):
-        write_plan(tmp_path / "file" / "plan", plan, demand, classes, {})
+        write_plan(tmp_path / "file" / "plan", plan, PlacedFleet.of(plan, demand, classes, [], PlanOptions()), {})

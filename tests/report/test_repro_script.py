@@ -198,6 +198,22 @@ def test_what_is_loaded_and_in_which_order(tmp_path):
     assert not named(found, "copy"), "without phases there is no load"
 
 
+def test_schemas_are_loaded_and_reached_by_their_search_path(tmp_path):
+    schemas = tuple(Database(name=name, schema_of="bench", scale=2) for name in ("db1", "db2"))
+    phases = (Phase(loads={f"local/db01/pg/{name}": Load() for name in ("db1", "db2")}),)
+    found = steps(script(result(container(servers=(server(databases=schemas),)), phases=phases), record()), tmp_path)
+    connections = [f"dbname=bench options='-csearch_path=\"{name}\"'" for name in ("db1", "db2")]
+    assert named(found, "quietly", "client", "loaded1") == [
+        ["createdb", "bench", ""],
+        ["psql", "-qX", "-d", "bench", "-c", 'CREATE SCHEMA "db1"', ""],
+        ["pgbench", "-i", "-I", "dtgp", "-q", "-s", "2", connections[0], ""],
+        ["psql", "-qX", "-d", "bench", "-c", 'CREATE SCHEMA "db2"', ""],
+        ["pgbench", "-i", "-I", "dtgp", "-q", "-s", "2", connections[1], ""],
+    ]
+    assert named(found, "warm") == [["db01.pg", "bench", ""]], "a database once"
+    assert sorted(call[-2] for call in named(found, "run")) == connections
+
+
 def test_data_of_an_init_file_are_found_where_they_were(tmp_path):
     (tmp_path / "fill.sql").touch()
     (there := tmp_path / "it's there").mkdir()
@@ -259,6 +275,13 @@ def test_phases_follow_each_other(tmp_path):
     found = steps(script(result(container(), container("db02"), phases=(first, second)), record()), tmp_path)
     tail = [call[:3] for call in found if call[0] in ("run", "report")]
     assert tail == [["run", "001", "local/db01/pg/bench"], ["report", ""], ["run", "001", "local/db02/pg/bench"], ["report", ""]]
+
+
+def test_a_phase_without_load_is_a_pause(tmp_path):
+    idle, loaded = Phase(name="idle", warmup=0.1, seconds=0.2), Phase(name="p", loads={"local/db01/pg/bench": Load(clients=3)})
+    text = script(result(container(), phases=(idle, loaded)), record())
+    assert "\nsleep 0.3\n" in text
+    assert [call[0] for call in steps(text, tmp_path) if call[0] in ("run", "report")] == ["run", "report"]
 
 
 def test_a_probe_of_sizes_is_repeated_without_servers_under_load(tmp_path):

@@ -104,6 +104,8 @@ def test_a_driver_that_tells_nothing_is_said():
         (result(checks=[verdict("x", "fail", "warn")]), "all 9 checks pass"),
         (result(passed=0), "no checks"),
         (result(throughput=None), "databases 8: took 11 s"),
+        (result(misses=[]), "121.9k tps, passes, all 9 checks pass"),
+        (result(misses=["percentile", "schedule lag"]), "121.9k tps, misses by percentile and schedule lag, all 9 checks pass"),
     ],
 )
 def test_what_came_of_a_trial(item, text):

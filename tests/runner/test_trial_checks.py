@@ -8,7 +8,8 @@ from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import Latency, MemoryBalance, OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.runner import trial_checks
-from pgherd.runner.trial_checks import ACCOUNTED, NO_OOM_KILL, judge, judge_memory, kill_words
+from pgherd.runner.memory_checks import ACCOUNTED, NO_OOM_KILL, judge_memory, kill_words
+from pgherd.runner.trial_checks import judge
 from pgherd.studies.exec.options import ExecOptions, propose
 
 FACTS = HostFacts(hostname="h", kernel="k", cores=4, logical_cpus=4, memory=2**30)
@@ -41,7 +42,9 @@ GOOD = {
 INTENTS = ("cpu-bound", "cached", "not-client-bound")
 
 
-def checks_of(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=1000.0, failed=0, jump=0.0, dsn=None, latency=None):
+def checks_of(
+    metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=1000.0, failed=0, jump=0.0, dsn=None, latency=None, seconds=None
+):
     target = TargetResult(
         target=TARGET,
         driver="pgbench",
@@ -51,6 +54,7 @@ def checks_of(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=10
         first=0,
         last=11,
         latency=latency or Latency(),
+        per_second=[throughput] * 10 if seconds is None else seconds,
     )
     phase = PhaseResult(phase="steady", start=1, end=11, overlap=overlap, targets=[target], metrics=metrics)
     return {v.name: v for v in judge(trial(intents, load, dsn), [phase], FACTS, Thresholds(), jump)}
@@ -73,10 +77,31 @@ def test_a_clean_trial_passes_everything():
             "background-cpu",
             "no-checkpoint",
             "no-autovacuum",
+            "steady",
             "clock-step",
         ],
         "pass",
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "result"),
+    [
+        ([1100.0, 900.0] * 5, "pass"),
+        ([1200.0] * 4 + [900.0] * 6, "fail"),  # it starts on another level
+        ([1000.0] * 4 + [0.0, 0.0] + [1000.0] * 4, "fail"),
+        ([1080.0 - 13 * second for second in range(10)], "fail"),  # it drifts by 10.4 % and ranges less than 20 %
+        ([1000.0] * 4, "unknown"),
+    ],
+)
+def test_throughput_that_is_not_steady_is_a_warning(seconds, result):
+    verdict = checks_of(GOOD, seconds=seconds)["steady"]
+    assert (verdict.result, verdict.severity, verdict.kind) == (result, "warn", "noise")
+
+
+def test_loads_that_vary_by_chance_or_by_design_are_not_steady_or_not():
+    assert checks_of(GOOD, throughput=100.0, seconds=[130.0, 70.0] * 5)["steady"].result == "unknown"
+    assert "steady" not in checks_of(GOOD, load=Load(threads=1, rate=500.0), seconds=[600.0] * 3 + [300.0] * 7)
 
 
 def test_a_period_that_outlasted_its_plan_fails():
@@ -244,16 +269,18 @@ def test_a_short_queue_at_the_end_of_a_window_is_no_growing_lag():
 
 
 def test_io_bound_wants_reads_from_the_device():
-    assert checks_of(changed("disk:sda", reads=900.0), intents=("io-bound",))["io-bound"].result == "pass"
+    read = changed("server:c1/pg", db__blks_read=2000.0) | {"disk:sda": {"reads": 900.0}}
+    assert checks_of(read, intents=("io-bound",))["io-bound"].observed == "0.9 device reads per transaction"
+    assert checks_of(read, intents=("io-bound",))["io-bound"].result == "pass"
     assert checks_of(GOOD, intents=("io-bound",))["io-bound"].result == "fail"
 
 
-def test_reads_of_others_pass_io_bound_where_transactions_are_slow_and_cached_is_right_all_the_same():
-    """Why io-bound says nothing where processors are emulated, and cached does."""
-    never_reads = changed("server:c1/pg", db__blks_read=0.0)
-    for throughput, bound in ((1000.0, "fail"), (10.0, "pass")):
-        found = checks_of(never_reads, intents=("cached", "io-bound"), throughput=throughput)
-        assert (found["io-bound"].result, found["cached"].result) == (bound, "pass")
+def test_reads_of_others_pass_io_bound_only_where_missed_blocks_are_not_seen():
+    never_reads = changed("server:c1/pg", db__blks_read=0.0) | {"disk:sda": {"reads": 5000.0}}
+    found = checks_of(never_reads, intents=("cached", "io-bound"))
+    assert (found["io-bound"].result, found["cached"].result) == ("fail", "pass")
+    unseen = never_reads | {"server:c1/pg": {}}
+    assert checks_of(unseen, intents=("io-bound",))["io-bound"].result == "pass"
 
 
 def test_a_checkpoint_in_a_writing_load_is_said_with_its_reason():
@@ -351,7 +378,7 @@ def test_clients_on_a_host_of_their_own_are_the_limit_when_it_is_full(idle, resu
 
 
 def test_a_device_made_of_others_is_not_counted_again():
-    metrics = GOOD | {"disk:sda": {"reads": 30.0}, "disk:dm-0": {"reads": 30.0}}
+    metrics = changed("server:c1/pg", db__blks_read=2000.0) | {"disk:sda": {"reads": 30.0}, "disk:dm-0": {"reads": 30.0}}
     verdict = checks_of(metrics, intents=("io-bound",))["io-bound"]
     assert verdict.result == "fail" and verdict.observed == "0.03 device reads per transaction"
 
@@ -419,6 +446,20 @@ def test_skew_within_what_is_counted_taints():
 def test_a_phase_whose_skew_counts_matters_more_than_a_larger_one_that_does_not():
     found = skew_verdict([*phases_of(0.9), *phases_of(0.2, first=1.2)])
     assert (found.observed.split(",")[0], found.severity) == ("200 ms (p0)", "taint")
+
+
+def test_a_load_that_ends_itself_does_not_switch_with_the_others():
+    """It begins in the measured period, and the skew of the others stays before it. Alone, there is nothing to check."""
+    single = Phase(name="p", loads={"single": Load(options={"transactions": "1"})})
+    late = TargetResult(target="single", driver="pgbench", transactions=1, throughput=1, first=5, last=6)
+    plan = trial()
+    plan = plan.model_copy(
+        update={"phases": tuple(one.model_copy(update={"loads": {**one.loads, **single.loads}}) for one in plan.phases * 2)}
+    )
+    mixed = [phase.model_copy(update={"targets": [*phase.targets, late]}) for phase in phases_of(0.25, 0.04)]
+    assert {v.name: v.severity for v in judge(plan, mixed, FACTS, Thresholds(), 0.0)}["switch-skew"] == "warn"
+    alone = [phase.model_copy(update={"targets": [late], "skew": None}) for phase in mixed]
+    assert "switch-skew" not in {v.name for v in judge(plan, alone, FACTS, Thresholds(), 0.0)}
 
 
 def test_the_limit_of_skew_can_be_changed_and_single_phases_have_none():
@@ -628,11 +669,13 @@ def test_the_host_of_somebody_elses_server_is_judged_by_prometheus_and_not_by_th
     assert results == {
         "cpu-bound": "pass",
         "cached": "pass",
-        "io-bound": "pass",
+        "io-bound": "fail",
         "background-cpu": "pass",
         "steal": "pass",
         "no-oom-kill": "pass",
     }
+    missing = REMOTE | {"server:c1/pg": REMOTE["server:c1/pg"] | {"db.blks_read": 9000.0}}
+    assert from_prometheus(missing, NODE + CADVISOR)["io-bound"].observed == "5 device reads per transaction"
     busy = REMOTE | {"container:c1": {"cpu.usage": 1.0, "memory.usage": 1e9, "memory.oom_kills": 0.1}}
     found = from_prometheus(busy, NODE + CADVISOR)
     assert found["background-cpu"].result == "fail" and found["background-cpu"].observed == "47.50%"

@@ -10,6 +10,9 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.device_io import DeviceIo, DeviceView, Pattern, TraceCost
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
+from pgherd.studies.disk.analyse import _bandwidth as disk_bandwidth
+from pgherd.studies.disk.measurements import HostDiskResult
+from pgherd.studies.io_profile.trial_profile import profile_of
 from pgherd.study.device_io import series_numbers, with_device_io
 
 
@@ -23,7 +26,6 @@ def simulation():
 
 
 EMPTY = Analysis(answer="x", grade="A")
-MB = 2**20
 
 
 def trial(io, point=None, number=1):
@@ -46,6 +48,19 @@ def test_a_device_is_a_row_and_of_one_point_findings_too(simulation):
     assert device_io.findings["io_writes:sda"].value == pytest.approx(260.0)
     assert "sequential_share" not in row, "what nobody traced has no column"
     assert "without flushes" in row["writes"].method
+
+
+def test_a_rate_in_mb_per_second_has_the_unit_of_fio_in_every_table(simulation):
+    """25,000,000 bytes per second are 25 MB/s in 'io', in 'disk' and of PostgreSQL, and not 23.8."""
+    device = DeviceView(number="8:0", name="sda", roles={"data": ["a/pg"]}, series=simulation.series([25e6] * 10))
+    traced = trial(DeviceIo(devices=[device]))
+    (row,) = with_device_io(EMPTY, [traced]).tables["io"]
+    assert row["write_rate"].value == pytest.approx(25)
+    assert disk_bandwidth(HostDiskResult(iops=3000, bytes=25e6, latency=None, busy=None)) == pytest.approx(25)
+    (phase,) = traced.phases
+    seen = traced.model_copy(update={"phases": [phase.model_copy(update={"metrics": {"server:a/pg": {"wal.bytes": 25e6}}})]})
+    profile = profile_of(seen)
+    assert profile.wal_rate_postgres == pytest.approx(25) and profile.wal_per_tx == pytest.approx(25e6 / 1024 / 10)
 
 
 def test_several_points_are_rows_without_findings(simulation):

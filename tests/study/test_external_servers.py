@@ -21,7 +21,8 @@ def use(queryid: str, text: str, calls: int, time_ms: float) -> StatementUse:
 def trial(statements: dict[str, ServerStatements], **metrics: float) -> TrialResult:
     plan = Trial(point={"servers": 2}, deployment=Deployment(hosts=(Host(),)), phases=(Phase(name="p"),))
     servers = {f"server:{name}/pg": {"waits.cpu": 1.0, **metrics} for name in ("a", "b")}
-    phase = PhaseResult(phase="p", start=0, end=10, overlap=1, targets=[], metrics=servers, statements=statements)
+    waits = {f"{name}/pg": {"cpu": [1.0]} for name in ("a", "b")}
+    phase = PhaseResult(phase="p", start=0, end=10, overlap=1, targets=[], metrics=servers, statements=statements, waits=waits)
     return TrialResult(id="0001", trial=plan, started=0, ended=1, phases=[phase])
 
 
@@ -42,7 +43,7 @@ def test_one_statement_on_two_servers_is_one_row() -> None:
 
 
 def test_activity_sums_servers_and_takes_the_largest_lag() -> None:
-    metrics = {"checkpoint.timed": 0.01, "checkpoint.requested": 0.02, "wal.bytes": 2e6, "replication.replay_lag_bytes": 3e6}
+    metrics = {"checkpoint.timed": 0.01, "checkpoint.requested": 0.02, "wal.bytes": 2e6, "replication.replay_lag_bytes": 3 * 2**20}
     (row,) = tables(trial({}, **metrics), trial({}, **metrics))["server_activity"]
     assert row["servers"] == 2 and row["checkpoints"].value == pytest.approx(2 * 0.03 * 60) and row["wal_rate"].value == pytest.approx(4)
     assert row["replay_lag_bytes"].value == 3 and "replay_lag" not in row, "not shown to this user"
@@ -52,5 +53,5 @@ def test_activity_sums_servers_and_takes_the_largest_lag() -> None:
 def test_servers_of_pgherd_have_no_such_tables() -> None:
     result = trial({})
     (phase,) = result.phases
-    private = phase.model_copy(update={"metrics": {"server:a/pg": {"wal.bytes": 1.0}}})
+    private = phase.model_copy(update={"metrics": {"server:a/pg": {"wal.bytes": 1.0, "waits.cpu": 1.0}}, "waits": {}})
     assert tables(result.model_copy(update={"phases": [private]})) == {}

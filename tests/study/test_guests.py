@@ -99,9 +99,9 @@ def metrics(ballooned=300.0, resident=400.0, database=250.0):
     return {
         "guest:a": guest | {"qemu.anon": (resident + 60) * MB, "qemu.overhead": 60 * MB},
         "server:a/pg": {"balloon.bytes": database * MB},
-        "guest-drive:a/data": {"reads": 0.0, "read_bytes": 0.0, "read_time": 0.0, "writes": 100.0, "write_bytes": 8 * MB, "write_time": 0.3}
+        "guest-drive:a/data": {"reads": 0.0, "read_bytes": 0.0, "read_time": 0.0, "writes": 100.0, "write_bytes": 8e6, "write_time": 0.3}
         | {"flushes": 10.0, "flush_time": 0.1},
-        "guest-disk:a/vdb": {"reads": 0.0, "writes": 100.0, "write_bytes": 8 * MB, "write_time": 0.4, "flushes": 10.0, "flush_time": 0.1},
+        "guest-disk:a/vdb": {"reads": 0.0, "writes": 100.0, "write_bytes": 8e6, "write_time": 0.4, "flushes": 10.0, "flush_time": 0.1},
     }
 
 

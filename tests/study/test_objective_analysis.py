@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +10,20 @@ import pytest
 
 from pgherd.analysis.pass_search import PassLimit
 from pgherd.model.analysis import Thresholds
+from pgherd.model.deployment import Container, Deployment, Host, Server
 from pgherd.model.load import LatencyObjective, Load, Phase
-from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.study.objective_analysis import Subject, capacity_finding, costs, failing_resource, rounded_up, worst_latency
+from pgherd.study.objective_analysis import (
+    Subject,
+    analyse_search,
+    capacity_finding,
+    costs,
+    failing_resource,
+    least_objectives,
+    rounded_up,
+    worst_latency,
+)
 from pgherd.study.objectives import Search
 
 TARGET = "local/db01/pg/bench"
@@ -23,11 +34,13 @@ SUBJECT = Subject(
 SEARCH = Search(tuple(map(float, range(1, 41))), 8, lambda point: None, lambda *given: Trial.model_construct())
 
 
-def block(metrics: dict[str, dict[str, float]], p99: float | None = 5.0) -> TrialResult:
+def block(metrics: dict[str, dict[str, float]], p99: float | None = 5.0, pooled: bool = False) -> TrialResult:
     values = {} if p99 is None else {"p99_ms": p99}
     target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=4, values=values)
     phase = PhaseResult(phase="steady", start=0, end=4, overlap=1, targets=[target], metrics=metrics)
-    trial = Trial.model_construct(point={"databases": 1}, repeat=0, phases=(Phase(loads={TARGET: Load(rate=10)}),))
+    server = Server(bin="/bin", version="18.0", dsn="dbname=app", pooled=pooled)
+    deployment = Deployment(hosts=(Host(containers=(Container(name="db01", runtime="external", servers=(server,)),)),))
+    trial = Trial(point={"databases": 1}, deployment=deployment, phases=(Phase(loads={TARGET: Load(rate=10)}),))
     return TrialResult.model_construct(trial=trial, phases=[phase], error=None, checks=[])
 
 
@@ -52,6 +65,46 @@ def test_what_fails_first(metrics: dict[str, dict[str, float]], cause: str) -> N
     assert failing_resource(OPTIONS, trial, trial.phases[0]) == cause
 
 
+def waits(**sessions: float) -> dict[str, dict[str, float]]:
+    return {"server:db01/pg": {f"waits.{name}": number for name, number in {"cpu": 0.0, "lock": 0.0, "other": 0.0, **sessions}.items()}}
+
+
+@pytest.mark.parametrize(
+    "used, sessions, cause",
+    [
+        (0.5, {"other": 1, "lock": 7}, "locks"),
+        (0.5, {"other": 1, "lock": 0.3}, "unknown"),
+        (1.99, {"cpu": 0.1, "other": 0.9, "lock": 7}, "locks"),
+        (1.99, {"cpu": 1, "lock": 7}, "CPU"),
+        (1.99, {"cpu": 0.1, "lock": 0}, "CPU"),
+        (1.7, {"cpu": 1, "lock": 7}, "locks"),
+        (0.5, {"cpu": 0.2, "io": 0.8}, "disk"),
+    ],
+)
+def test_sessions_that_wait_for_locks(used: float, sessions: dict[str, float], cause: str) -> None:
+    trial = block({"host": host(used), **waits(**sessions)})
+    assert failing_resource(OPTIONS, trial, trial.phases[0]) == cause
+
+
+@pytest.mark.parametrize(
+    "pooled, mean, metrics, cause",
+    [
+        (True, 80, waits(other=1), "pooler"),
+        (False, 80, waits(other=1), "unknown"),
+        (True, 80, waits(other=7), "unknown"),
+        (True, 80, {}, "unknown"),
+        (True, 80, {**waits(other=1), f"driver:{TARGET}": {"cpu.usage": 0.95}}, "client"),
+        (True, 12, waits(other=0.9), "unknown"),
+    ],
+)
+def test_transactions_that_wait_before_a_pooler(pooled: bool, mean: float, metrics: dict[str, dict[str, float]], cause: str) -> None:
+    """At 100 tps, the mean of the transactions that the clients have started is a tenth of their latency without the lag, in ms."""
+    trial = block({"host": host(0.5), **metrics}, pooled=pooled)
+    target = trial.phases[0].targets[0].model_copy(update={"throughput": 100, "latency": Latency(mean=mean + 300, lag_mean=300)})
+    phase = trial.phases[0].model_copy(update={"targets": [target]})
+    assert failing_resource(OPTIONS, trial, phase) == cause
+
+
 def test_the_worst_database_decides() -> None:
     objective = LatencyObjective(percentile=99, limit_ms=10)
     assert worst_latency(block({}), objective) == 5
@@ -72,10 +125,68 @@ def test_open_limits_say_so() -> None:
     wide = capacity_finding(PassLimit(12, 13, None, None, 8), SEARCH, SUBJECT)
     assert (wide.low, wide.high) == (0, 13) and "upper bound not reached" in wide.note
     assert "no interval" in costs(0.36, wide, SUBJECT)["cost_per_million"].note
+    open_above = costs(0.36, capacity_finding(PassLimit(12, 13, 12, None, 8), SEARCH, SUBJECT), SUBJECT)
+    cost, databases = open_above["cost_per_million"], open_above["capacity_per_price"]
+    assert (cost.low, cost.high) == (None, cost.value) and (databases.low, databases.high) == (databases.value, None)
+    assert all(one.is_open and one.confidence == 0.95 for one in open_above.values())
     never = capacity_finding(PassLimit(40, None, 40, None, 20), SEARCH, SUBJECT)
     assert never.value is None and never.note == "40 databases, the largest measured, keep it; memory holds no more"
     assert costs(0.36, never, SUBJECT)["cost_per_million"].value is None
     assert capacity_finding(PassLimit(None, 1, None, 0, 10), SEARCH, SUBJECT).value is None
+
+
+@pytest.mark.parametrize(
+    "late, p99, least, lag, ends",
+    [
+        ([0, 9, 0, 0], 6.78, 13.7, 0.0, " in every second; p99 ≤ 14 ms works."),
+        ([40, 40, 40, 40], 23.1, 23.1, 0.0, ": measured 23.1 ms; p99 ≤ 24 ms works."),
+        ([40, 40, 40, 40], 23.1, 31.2, 0.0, ": measured 23.1 ms; p99 ≤ 32 ms works."),
+        ([40, 40, 40, 40], 23.1, None, 0.0, ": measured 23.1 ms; raise the limit or lower the rate."),
+        ([40, 40, 40, 40], 23.1, 23.1, 0.5, ": measured 23.1 ms; the schedule lag grows: lower the rate."),
+    ],
+)
+def test_the_smallest_size_that_misses_names_what_works(late: list[float], p99: float, least: float | None, lag: float, ends: str) -> None:
+    analysis = analyse_search(STRICT, ONE_OR_TWO, SUBJECT, [missed(late, p99, least, lag)], {})
+    assert analysis.answer == f"1 databases cannot keep p99 ≤ 10 ms{ends}" and analysis.grade == "C"
+    assert len(analysis.answer.split()) <= 20
+    assert ("With p99 ≤ 24 ms, 1 of them pass." in analysis.details) == ("p99 ≤ 24 ms works" in ends)
+
+
+STRICT: Any = SimpleNamespace(
+    objectives=(LatencyObjective(percentile=99, limit_ms=10),), thresholds=Thresholds(), price_per_hour=None, host_cores=2
+)
+ONE_OR_TWO = Search((1.0, 2.0), 2.0, lambda point: float(point["databases"]), SEARCH.build)
+
+
+def missed(late: list[float], p99: float, least: float | None, lag: float = 0.0) -> TrialResult:
+    """A block of one database that misses p99 ≤ 10 ms."""
+    values = {"p99_ms": p99, "logged_tx": 1000.0, "late_p99_10ms_tx": math.fsum(late)}
+    values |= {} if least is None else {"p99_least_ms": least}
+    series = {"logged_tx": [250.0] * 4, "late_p99_10ms_tx": late}
+    latency = Latency(mean=2.0, lag_mean=1.0, lag_growth=lag)
+    result = block({"host": host(0.5)})
+    (target,) = result.phases[0].targets
+    target = target.model_copy(update={"transactions": 40, "values": values, "series": series, "latency": latency})
+    return result.model_copy(update={"phases": [result.phases[0].model_copy(update={"targets": [target]})]})
+
+
+def test_the_smallest_limit_is_one_that_half_of_the_blocks_keep() -> None:
+    late = [40.0] * 4
+    blocks = [missed(late, p99, least) for p99, least in ((21, 21), (22, 29), (23, 23), (30, 33))]
+    assert least_objectives(STRICT, blocks) == (LatencyObjective(percentile=99, limit_ms=23),)
+    behind = missed(late, 20, 20, lag=0.5)
+    assert least_objectives(STRICT, [*blocks, behind]) == (LatencyObjective(percentile=99, limit_ms=29),), "three of five"
+    assert least_objectives(STRICT, [*blocks[:1], behind, behind]) == ()
+
+
+def test_several_limits_are_kept_by_the_same_blocks() -> None:
+    """Each limit alone is kept by half of the blocks, but both by none."""
+    objectives = (LatencyObjective(percentile=95, limit_ms=5), LatencyObjective(percentile=99, limit_ms=10))
+    options = SimpleNamespace(**{**vars(STRICT), "objectives": objectives})
+    blocks = [missed([40.0] * 4, p99, p99) for p99 in (20, 20, 40, 40)]
+    for result, p95 in zip(blocks, (12.0, 12.0, 6.0, 6.0), strict=True):
+        result.phases[0].targets[0].values["p95_least_ms"] = p95
+    assert [objective.limit_ms for objective in least_objectives(options, blocks)] == [12, 40]
 
 
 def test_limits_are_rounded_up() -> None:

@@ -99,6 +99,11 @@ def test_what_limits(options: Build, simulate: Any, databases: int, limit: str) 
     assert observe(study_options, trial(study_options, simulate(study_options), databases)).bottleneck == limit
 
 
+def test_whole_cpus_are_no_quota(options: Build, simulate: Any) -> None:
+    study_options = options(cpu_mode="cpuset", vcpus=1, host_cores=8)
+    assert observe(study_options, trial(study_options, simulate(study_options), 3)).bottleneck == "cpuset"
+
+
 def test_without_a_quota_a_free_host_has_no_known_limit(options: Build, simulate: Any) -> None:
     study_options = options(cpu_mode="none")
     assert observe(study_options, trial(study_options, simulate(study_options), 3)).bottleneck == "unknown"

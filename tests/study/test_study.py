@@ -8,39 +8,17 @@ import pgherd.studies
 from pgherd.model.errors import UsageError
 from pgherd.study.study import Study, labels, studies, study_of, table_view
 
-FILES = {
-    "__init__.py": "",
-    "study.py": "from pgherd.study.study import Study\n"
-    "STUDY = Study(package='pgherd.studies.tiny', name='tiny', help='Count.', request='TinyRequest', resolved='TinyOptions',"
-    " labels={'ticks': 'ticks of a clock'})\n",
-    "options.py": "from pgherd.model.base import Model\nclass TinyRequest(Model):\n    n: int = 1\nclass TinyOptions(TinyRequest): ...\n",
-    "propose.py": "from pgherd.model.analysis import Proposal\ndef propose(options, results):\n    return Proposal(stop='counted')\n",
-    "prepare.py": "def prepare(node, request, dry):\n    return request\n",
-}
-
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    """A study in a directory outside the source tree."""
-    for name, text in FILES.items():
-        (tmp_path / "tiny").mkdir(exist_ok=True)
-        (tmp_path / "tiny" / name).write_text(text)
-    monkeypatch.setattr(pgherd.studies, "__path__", [*pgherd.studies.__path__, str(tmp_path)])
-    for cached in (studies, labels):
-        cached.cache_clear()
-    yield study_of("tiny")
-    for name in [name for name in sys.modules if name.startswith("pgherd.studies.tiny")]:
-        del sys.modules[name]
-    monkeypatch.undo()
-    for cached in (studies, labels):
-        cached.cache_clear()
+def tiny(added_study):
+    return study_of("tiny")
 
 
 def test_a_study_is_found_by_its_directory(tiny):
     assert isinstance(tiny, Study) and "tiny" in studies()
-    assert tiny.request_model().n == 1 and tiny.options.__name__ == "TinyOptions"
-    assert tiny.propose(tiny.options(), []).stop == "counted"
-    assert labels()["ticks"] == "ticks of a clock"
+    assert tiny.request_model().words == 500 and tiny.options.__name__ == "TinyOptions"
+    assert len(tiny.propose(tiny.options(levels=(1, 9), words=2, marker=""), []).trials) == 2
+    assert labels()["packed"] == "bytes after compression"
 
 
 def test_a_hook_that_is_missing_is_none(tiny):
@@ -48,8 +26,8 @@ def test_a_hook_that_is_missing_is_none(tiny):
     assert tiny.hook("prepare", "prepare") is not None
 
 
-def test_an_import_that_fails_inside_a_hook_is_raised(tiny, tmp_path):
-    (tmp_path / "tiny/figures.py").write_text("import no_such_module\n")
+def test_an_import_that_fails_inside_a_hook_is_raised(tiny, added_study):
+    (added_study / "figures.py").write_text("import no_such_module\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         tiny.hook("figures", "x")
 

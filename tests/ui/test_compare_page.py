@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from pgherd.report.gate import change_text, gate
-from pgherd.report.gate_metrics import MetricLimit, Run
+from pgherd.report.gate_metrics import GateRun, MetricLimit
 from pgherd.store.run_directory import RunDirectory
 
 FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
 
 
 def test_the_same_statistics_as_the_gate(client, runs):
-    sides = [Run(name, RunDirectory(runs / name).record(), RunDirectory(runs / name).results()) for name in (FIRST, SECOND)]
+    sides = [GateRun(name, RunDirectory(runs / name).record(), RunDirectory(runs / name).results()) for name in (FIRST, SECOND)]
     text = client.get(f"/compare?run={FIRST}&run={SECOND}&allowed=2").text
     expected = gate(*sides, [MetricLimit(name, 0.02) for name in ("throughput", "cpu_per_tx", "p95")])
     for comparison in expected.comparisons:

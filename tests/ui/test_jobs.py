@@ -13,7 +13,7 @@ from pgherd.model.errors import CapabilityError, PgherdError, UsageError
 from pgherd.store.live_state import LiveState, write_live
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui import jobs
-from pgherd.ui.jobs import Jobs, Plan, stop
+from pgherd.ui.jobs import Jobs, RunPlan, stop
 
 FIRST = "20260131-120000-density-0001"
 
@@ -89,7 +89,7 @@ def test_plans_are_forgotten(started_jobs, monkeypatch):
 
 def test_a_job_has_a_session_of_its_own_and_a_file_for_what_it_says(started_jobs, monkeypatch):
     stubbed(monkeypatch, "import os, sys; print(os.getsid(0) == os.getpid(), sys.stdin.read() == '', sys.argv[1:])")
-    job = started_jobs.start(Plan("x", "database-size", ("--scales=1",), {}, 0.0), agreed=False)
+    job = started_jobs.start(RunPlan("x", "database-size", ("--scales=1",), {}, 0.0), agreed=False)
     job.process.wait(20)
     assert started_jobs.job(job.id).code == 0 and job.said().startswith("True True ['database-size', '--scales=1', '--runs-dir'")
     assert started_jobs.jobs() == [job] and started_jobs.job("other") is None
@@ -99,22 +99,22 @@ def test_a_job_has_a_session_of_its_own_and_a_file_for_what_it_says(started_jobs
 def test_agreement_is_passed_on_only_where_it_was_asked_for(started_jobs, monkeypatch):
     stubbed(monkeypatch, "pass")
     monkeypatch.setattr(started_jobs, "_spawn", lambda what, words: words)
-    asking = Plan("x", "density", (), {"needs_confirmation": ["pages"]}, 0.0)
+    asking = RunPlan("x", "density", (), {"needs_confirmation": ["pages"]}, 0.0)
     with pytest.raises(UsageError, match="changes the host: pages"):
         started_jobs.start(asking, agreed=False)
     assert "--yes" in started_jobs.start(asking, agreed=True) and "--yes" not in started_jobs.start(
-        Plan("x", "density", (), {}, 0.0), agreed=True
+        RunPlan("x", "density", (), {}, 0.0), agreed=True
     )
 
 
 def test_long_studies_are_not_started(started_jobs):
     with pytest.raises(UsageError, match="pgherd density"):
-        started_jobs.start(Plan("x", "density", (), {"seconds": 1e5}, 0.0), agreed=True)
+        started_jobs.start(RunPlan("x", "density", (), {"seconds": 1e5}, 0.0), agreed=True)
 
 
 def test_the_run_is_found_by_its_reservation(started_jobs, monkeypatch, runs):
     stubbed(monkeypatch, "import time; time.sleep(20)")
-    job = started_jobs.start(Plan("x", "density", (), {}, 0.0), agreed=False)
+    job = started_jobs.start(RunPlan("x", "density", (), {}, 0.0), agreed=False)
     try:
         assert started_jobs.job(job.id).run is None
         state = jobs.paths.state_dir() / "reservations"

@@ -84,6 +84,19 @@ def test_the_part_that_changes(client, running):
     assert "1.50 cores" in text and '<path class="line"' in text and "<h3>Checks</h3>" in text and "tainted" in text
 
 
+def test_blocks_of_a_search_show_whether_they_pass(client, running, runs):
+    objective = {"percentile": 99.0, "limit_ms": 10.0}
+    change(runs, options={**json.loads((runs / FIRST / "run.json").read_text())["options"], "objectives": [objective]})
+    trials = {file: json.loads(file.read_text()) for file in sorted((runs / FIRST / "trials").glob("*/trial.json"))}
+    file, trial = [(file, trial) for file, trial in trials.items() if trial["phases"]][-1]
+    for load in trial["trial"]["phases"][0]["loads"].values():
+        load["objectives"] = [objective]
+    for target in trial["phases"][0]["targets"]:
+        target["values"] = {"logged_tx": 1000.0, "late_p99_10ms_tx": 11.0}
+    file.write_text(json.dumps(trial))
+    assert client.get(f"/runs/{FIRST}/live").text.count(": misses by percentile</td>") == 1
+
+
 def test_several_hosts_are_shown_each_and_together(client, running, runs):
     record = json.loads((runs / FIRST / "run.json").read_text())
     (facts,) = record["hosts"].values()

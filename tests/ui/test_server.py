@@ -31,6 +31,7 @@ MARKUP = "<img src=x onerror=alert(1)>\"'"
 PAGES = (
     "/",
     "/compare",
+    "/placement",
     "/start",
     "/start/density",
     f"/runs/{FIRST}",

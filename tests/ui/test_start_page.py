@@ -11,7 +11,7 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.ui import jobs, start_page
-from pgherd.ui.jobs import Job, Plan
+from pgherd.ui.jobs import Job, RunPlan
 
 FIRST = "20260131-120000-density-0001"
 DOCUMENT = {
@@ -159,5 +159,5 @@ def test_lines_without_control_characters():
 
 
 def test_a_plan_of_nothing():
-    empty = start_page._shown(Plan("x", "database-size", (), {}, 0.0))
+    empty = start_page._shown(RunPlan("x", "database-size", (), {}, 0.0))
     assert empty["count"] == 0 and empty["seconds"] == 0.0

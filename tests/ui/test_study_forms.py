@@ -46,8 +46,10 @@ def test_the_first_values_of_the_fields_are_taken(study):
     assert all(word.startswith("--") for word in arguments(study, filled))
 
 
-def test_objectives_are_given_as_on_the_command_line():
-    assert "--slo=p95=5ms,p99=10ms" in arguments("density", {"slo": "p95=5ms,p99=10ms", "rate": "300"})
+@pytest.mark.parametrize("study", ["density", "scaling"])
+def test_objectives_and_a_price_are_given_as_on_the_command_line(study):
+    given = arguments(study, {"slo": "p95=5ms,p99=10ms", "price": "0.38/h"})
+    assert {"--slo=p95=5ms,p99=10ms", "--price=0.38/h"} <= set(given)
 
 
 def test_words_of_the_command_line():
@@ -81,6 +83,7 @@ def test_words_of_the_command_line():
         ("density", {"duration": "soon"}),
         ("density", {"memory": "much"}),
         ("density", {"vcpus": "nan"}),
+        ("density", {"price": "/etc/h"}),
         ("density", {"vcpus": "1" * 200}),
         ("density", {"scale": "1\n--yes"}),
         ("hugepages", {"page-sizes": "-x"}),

@@ -34,6 +34,14 @@ def test_fillings_of_a_server() -> None:
         loaders(LocalNode(), [Database(workload="nope")], {})
 
 
+def test_schemas_of_one_database_have_a_loader_each() -> None:
+    schemas = [Database(name=name, schema_of="bench", scale=3) for name in ("db1", "db2")]
+    result = loaders(LocalNode(), schemas, {})
+    assert [(loader.database, loader.identity) for loader in result] == [("bench", "pgbench-3@db1"), ("bench", "pgbench-3@db2")]
+    (plain,) = loaders(LocalNode(), [Database(name="bench", scale=3)], {})
+    assert [(loader.size_estimate, loader.settings) for loader in result] == [(plain.size_estimate, plain.settings)] * 2
+
+
 def test_client_options_name_the_socket() -> None:
     target = SimpleNamespace(socket_dir="/s", port=5433, user="postgres")
     assert client_options(target) == ["--host", "/s", "--port", "5433", "--username", "postgres"]

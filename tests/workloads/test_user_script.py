@@ -24,6 +24,7 @@ from pgherd.workloads.user_script import (
     pgbench_error,
     psql_error,
     require_ending,
+    require_no_temporary_tables,
     require_read_only,
     require_unchanged,
     stage,
@@ -283,6 +284,11 @@ def test_what_the_kernel_shows_and_what_is_written_is_no_data(init: Path) -> Non
         ("SELECT 1;\nBEGIN READ\n WRITE;\nUPDATE t SET a = 1;", ":2: 'READ WRITE' can make"),
         ("set Default_Transaction_Read_Only = off;", ":1: 'Default_Transaction_Read_Only' can make"),
         ("SELECT set_config('transaction_read_only', 'off', false);", ":1: 'transaction_read_only' can make"),
+        ("SELECT 1;\nBEGIN READ/* a /* b */\n*/WRITE;", ":2: 'READ WRITE' can make"),
+        ("BEGIN READ -- of a comment\n WRITE;", ":1: 'READ WRITE' can make"),
+        ("SELECT '--'; BEGIN READ WRITE;", ":1: 'READ WRITE' can make"),
+        ("SELECT '--'; BEGIN READ/**/WRITE;", ":1: 'READ WRITE' can make"),
+        ("SELECT '/*'; BEGIN READ/**/WRITE; SELECT '*/';", ":1: 'READ WRITE' can make"),
     ],
 )
 def test_a_script_that_turns_read_only_off_is_not_only_read(tmp_path, text, result):
@@ -297,8 +303,21 @@ def test_a_script_that_prepares_transactions_leaves_them(tmp_path):
     file.write_text("BEGIN;\nprepare  transaction 'a';\n")
     with pytest.raises(UsageError, match=re.escape(f"{file}:2: 'prepare transaction' leaves transactions on an external server")):
         require_ending(LocalNode(), [Script(source=str(file))])
+    file.write_text("PREPARE/**/TRANSACTION 'a';\n")
+    with pytest.raises(UsageError, match="leaves transactions"):
+        require_ending(LocalNode(), [Script(source=str(file))])
     file.write_text("PREPARE s AS SELECT 1;\nEXECUTE s;")
     require_ending(LocalNode(), [Script(source=str(file))])
+
+
+@pytest.mark.parametrize("text", ["create temp table a (b int);", "CREATE LOCAL TEMPORARY TABLE a (b int);", "SELECT 1 INTO/**/TEMP a;"])
+def test_a_script_with_temporary_tables_leaves_them_behind_a_pooler(tmp_path, text):
+    file = tmp_path / "own.sql"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="leaves a table in the sessions that PgBouncer shares between clients; name the server itself"):
+        require_no_temporary_tables(LocalNode(), [Script(source=str(file))], "PgBouncer")
+    file.write_text("SELECT temp FROM weather;")
+    require_no_temporary_tables(LocalNode(), [Script(source=str(file))], "PgBouncer")
 
 
 def test_a_script_that_reads_may_be_only_read(tmp_path):

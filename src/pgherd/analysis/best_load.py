@@ -61,7 +61,8 @@ def best_load(values: Sequence[float], draws: Array | None, trials: int, confide
     low = float(np.max(measured - np.quantile(np.max(errors / spread, axis=1), 1 - tail) * spread))
     high = float(np.max(measured - np.quantile(errors, tail, axis=0)))
     gain = float(np.mean(draws.max(axis=1))) - float(measured[index])
-    value = float(measured[index]) - max(gain, 0.0)
+    # Draws from two repeats have such tails that their mean is far off: the best is never below all loads.
+    value = max(float(measured[index]) - max(gain, 0.0), float(measured.min()))
     return BestLoad(index, candidates, Estimate(value, min(low, value), max(high, value), confidence, trials, method))
 
 
@@ -78,3 +79,8 @@ def contradictions(values: Sequence[float]) -> tuple[int, ...]:
     """Return the indices of loads that are far below both neighbours, which no curve with one peak has."""
     inner = range(1, len(values) - 1)
     return tuple(i for i in inner if values[i] < (1 - CONTRADICTION) * min(values[i - 1], values[i + 1]))
+
+
+def contradiction_text(loads: str) -> str:
+    """Return a warning that names these loads."""
+    return f"{loads}: far less throughput than the next smaller and the next larger number have, which contradicts both; measure again"

@@ -137,7 +137,9 @@ def corrected_percentiles(draws: Array, value: float, confidence: float = 0.95) 
     return float(ordered[math.floor(ndtr(shift - tail) * (count - 1))]), float(ordered[math.ceil(ndtr(shift + tail) * (count - 1))])
 
 
-def relative_spreads(repeats: Sequence[Sequence[float]], groups: Sequence[int] | None = None) -> list[Spread] | None:
+def relative_spreads(
+    repeats: Sequence[Sequence[float]], groups: Sequence[int] | None = None, least: Sequence[float] | None = None
+) -> list[Spread] | None:
     """Return the spread of each point's repeats, or None with fewer than three degrees of freedom in all.
 
     Points of a group share a pooled spread, since two or three repeats of one point say little about it: those of a two-level noise are
@@ -150,6 +152,7 @@ def relative_spreads(repeats: Sequence[Sequence[float]], groups: Sequence[int] |
         repeats: values of each point.
         groups: the group of each point, such as below a full host and from there on. None: one group. Groups with too few repeats are
             merged into one.
+        least: the smallest variance of each point that other evidence allows, such as the seconds within its trials.
     """
     means = [math.fsum(values) / len(values) for values in repeats]
     single = [
@@ -170,7 +173,9 @@ def relative_spreads(repeats: Sequence[Sequence[float]], groups: Sequence[int] |
             near = _pool([single[j] for j in group[max(at - 1, 0) : at + 2]])
             if near.variance > spreads[i].variance * (1 + 1e-9):
                 spreads[i] = near
-    return spreads
+    return [
+        replace(spread, variance=max(spread.variance, bound)) for spread, bound in zip(spreads, least or [0.0] * len(means), strict=True)
+    ]
 
 
 def _pooled(group: Sequence[int], single: Sequence[Spread]) -> dict[int, Spread]:
@@ -224,14 +229,19 @@ def repeats_for(spread: Spread, share: float, confidence: float = 0.95, most: in
 
 
 def draw_means(
-    repeats: Sequence[Sequence[float]], groups: Sequence[int] | None = None, *, resamples: int = 400, seed: int = 1
+    repeats: Sequence[Sequence[float]],
+    groups: Sequence[int] | None = None,
+    least: Sequence[float] | None = None,
+    *,
+    resamples: int = 400,
+    seed: int = 1,
 ) -> Array | None:
     """Draw plausible true means of several points, shape (resamples, points).
 
     Each mean is moved by its standard error times a draw of Student's t, with the spread of ``relative_spreads``. None if that
     is None.
     """
-    spreads = relative_spreads(repeats, groups)
+    spreads = relative_spreads(repeats, groups, least)
     if spreads is None:
         return None
     means = np.array([math.fsum(values) / len(values) for values in repeats])

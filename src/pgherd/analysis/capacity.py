@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pgherd.analysis.best_load import best_load
 from pgherd.analysis.bootstrap import percentiles
-from pgherd.analysis.intervals import Estimate, ratio_of_means
+from pgherd.analysis.intervals import Estimate
 from pgherd.analysis.scaling_model import Array
 from pgherd.model.errors import UsageError
 
@@ -109,7 +110,6 @@ class LinearRegion:
 
     @property
     def rule(self) -> str:
-        """Text of the rule."""
         return (
             f"largest load up to which all have at least {100 * self.share:.0f} % of slope × N, the slope being the mean of throughput / N "
             "over the second and third load"
@@ -162,23 +162,35 @@ class Retrograde:
     note: str
 
 
-def retrograde(loads: Sequence[float], repeats: Sequence[Sequence[float]]) -> Retrograde:
+def retrograde(
+    loads: Sequence[float], values: Sequence[float], draws: Array | None, trials: int, unknown: str = "too few repeats"
+) -> Retrograde:
     """Determine whether the curve declines: the whole interval of largest ÷ best load's throughput must be below 1.
+
+    The best load is the highest of noisy values, and the interval is corrected for this choice (``best_load``, of the loads relative to
+    the largest).
 
     Args:
         loads: distinct loads, ascending.
-        repeats: throughputs measured at each.
+        values: throughput at each.
+        draws: plausible throughputs, shape (resamples, loads). None: no interval.
+        trials: number of trials of all loads.
+        unknown: the reason if there are no draws.
     """
-    means = [sum(values) / len(values) for values in repeats]
-    best = max(range(len(loads)), key=means.__getitem__)
+    measured = np.asarray(values, dtype=float)
+    best = int(np.argmax(measured))
     if best == len(loads) - 1:
-        unity = Estimate(1.0, None, None, None, len(repeats[best]), "by definition", "no interval: 1 by definition")
+        unity = Estimate(1.0, None, None, None, trials, "by definition", "no interval: 1 by definition")
         return Retrograde(False, loads[best], unity, "the largest load has the highest throughput")
-    ratio = ratio_of_means(repeats[-1], repeats[best])
-    if ratio.high is None:
-        return Retrograde(None, loads[best], ratio, f"too few repeats to distinguish a decline from noise ({ratio.note})")
-    if ratio.high < 1:
+    method = "largest load ÷ best load, interval corrected for the choice of the best"
+    if draws is None:
+        ratio = Estimate(float(measured[-1] / measured[best]), None, None, None, trials, method, f"no interval: {unknown}")
+        return Retrograde(None, loads[best], ratio, "a decline cannot be told from noise")
+    gain = best_load((measured / measured[-1]).tolist(), draws / draws[:, [-1]], trials).value
+    low, high = (1 / max(end or 1.0, 1.0) for end in (gain.high, gain.low))
+    ratio = Estimate(1 / max(gain.value, 1.0), low, high, gain.confidence, trials, method)
+    if high < 1 - 1e-9:
         return Retrograde(
             True, loads[best], ratio, f"throughput at {loads[-1]:g} is {100 * (1 - ratio.value):.1f} % below that at {loads[best]:g}"
         )
-    return Retrograde(None if ratio.low is not None and ratio.low < 0.95 else False, loads[best], ratio, "no decline beyond the noise")
+    return Retrograde(None if low < 0.95 else False, loads[best], ratio, "no decline beyond the noise")

@@ -9,56 +9,20 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from pgherd.analysis.demand import FULL_STOPS, RESOURCES, Array, Demand
-from pgherd.analysis.packing import Flags, Hosts, Move, Numbers, Packing, Problem, flattened, host_mix, months_until_full, pack, replan
+from pgherd.analysis.demand import FULL_STOPS, MEMORY, RESOURCES, Array, Demand
+from pgherd.analysis.host_class import HostClass, LatencyClass
+from pgherd.analysis.host_prediction import MAX_LOST, Row, host_names, host_rows, latency_classes, latency_findings
+from pgherd.analysis.packing import Hosts, Move, Numbers, Packing, Problem, flattened, host_mix, months_until_full, pack, replan
 from pgherd.model.analysis import Finding
-from pgherd.model.base import NAME, Model
 from pgherd.model.errors import UsageError
+from pgherd.model.text import clean
 
 LARGER = 0.1
 """Enlargement of one resource of all hosts by which purchases are compared."""
 MAX_NUMBER = 100_000
 """Largest number in the name of a host of a class without a count."""
-MAX_LOST = 200
-"""Most hosts whose loss is simulated. Of more hosts, those with the highest use are."""
-
-
-class Capacity(Model):
-    """Measured capacity with its 95 % interval."""
-
-    value: float = Field(gt=0, allow_inf_nan=False)
-    low: float | None = Field(None, gt=0, allow_inf_nan=False)
-    high: float | None = Field(None, gt=0, allow_inf_nan=False)
-    n: int = Field(0, ge=0)
-    source: str = ""
-
-
-class HostClass(Model):
-    """Hosts that can be bought or exist. ``names`` are the names of its first hosts. Without ``count`` there is no limit."""
-
-    name: str = Field(pattern=NAME)
-    capacity: dict[str, Capacity] = Field(min_length=1)
-    price: float | None = Field(None, gt=0, allow_inf_nan=False)
-    count: int | None = Field(None, ge=1)
-    labels: dict[str, str] = Field(default_factory=dict)
-    names: tuple[Annotated[str, Field(pattern=NAME)], ...] = ()
-
-    @field_validator("capacity", mode="before")
-    @classmethod
-    def _plain(cls, value: object) -> object:
-        """Accept a number for a capacity without an interval."""
-        if not isinstance(value, dict):
-            return value
-        unknown = [str(name) for name in value if name not in RESOURCES]
-        if unknown:
-            raise ValueError(f"{unknown[0]} is no resource; there are {', '.join(RESOURCES)}")
-        return {name: {"value": one} if isinstance(one, int | float) else one for name, one in value.items()}
-
-    def host_name(self, number: int) -> str:
-        """Return the name of a host by its number from 0."""
-        return self.names[number] if number < len(self.names) else f"{self.name}-{number + 1}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +46,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Conditions of a plan.
+    """Conditions of a plan. The bounds apply to options from a file.
 
     Attributes:
         minimize: number of hosts, or their price.
@@ -95,15 +59,12 @@ class PlanOptions:
     """
 
     minimize: Literal["hosts", "price"] = "hosts"
-    headroom: float = 0.0
-    risk: float = 0.0
-    lost_hosts: int = 0
+    headroom: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    risk: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    lost_hosts: Annotated[int, Field(ge=0)] = 0
     max_moves: int | None = None
-    growth: float = 0.0
+    growth: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     seed: int = 0
-
-
-Row = dict[str, Finding | str | int | float | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +82,7 @@ class Plan:
         use: highest use of each host and slot over the resources, as a share of the usable capacity, shape (hosts, slots).
         before: the same of the present placement, or of packing by peaks, and its name.
         resource: bottleneck of each host and slot, as an index of the demand's resources.
+        latency: latency class of each slot, of each host with a measured limit.
         warnings: what the reader must know.
         complete: no database is refused, and no host is overloaded.
     """
@@ -136,6 +98,7 @@ class Plan:
     before: Array
     before_name: str
     resource: Array
+    latency: dict[str, list[LatencyClass]]
     warnings: list[str]
     complete: bool
 
@@ -146,22 +109,24 @@ def make_plan(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule
     Raises:
         UsageError: a constraint contradicts another, a database is larger than any host, or a capacity is missing.
     """
-    problem = _problem(demand, classes, rules, options)
+    problem = make_problem(demand, classes, rules, options)
     before: Hosts | None = None
     moves: list[Move] = []
     if options.max_moves is None:
         packing = pack(problem, options.seed)
     else:
         before = _present(problem, demand, classes, rules)
-        hosts, moves, refused = replan(before.copy(), options.max_moves, _host_names(before, classes))
+        hosts, moves, refused = replan(before.copy(), options.max_moves, host_names(before, classes))
         packing = Packing(hosts, host_mix(problem), refused)
     peaks, means = pack(flattened(problem, "peak"), options.seed), pack(flattened(problem, "mean"), options.seed)
     if before is None and not peaks.refused:
         before = _again(problem, peaks.hosts)
     hosts, spares = _with_spares(packing, options, kept=options.max_moves is not None)
-    names = _host_names(hosts, classes)
+    names = host_names(hosts, classes)
     findings = _findings(problem, packing, hosts, peaks, means, options, demand)
-    rows = _host_rows(problem, demand, classes, hosts, names, spares, options)
+    latency = latency_classes(demand, classes, hosts)
+    findings |= latency_findings([latency[name] for h, name in enumerate(names) if name in latency and h not in spares])
+    rows = host_rows(demand, classes, hosts, latency, headroom=options.headroom, growth=options.growth)
     refusals = _refusals(problem, demand, hosts, names, packing.refused)
     overloaded = [names[h] for h in np.flatnonzero(hosts.excess() > 0)]
     cells = hosts.used.reshape(len(names), len(demand.resources), -1)
@@ -179,6 +144,7 @@ def make_plan(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule
         else before.used.reshape(len(before.klass), len(demand.resources), -1).max(axis=1),
         before_name="present placement" if options.max_moves is not None else "packed by peaks",
         resource=cells.argmax(axis=1).astype(np.float32),
+        latency=latency,
         warnings=_warnings(demand, classes, hosts, options),
         complete=not refusals and not overloaded,
     )
@@ -187,7 +153,8 @@ def make_plan(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule
 # ---- the problem, and what contradicts itself
 
 
-def _problem(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule], options: PlanOptions) -> Problem:
+def make_problem(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule], options: PlanOptions) -> Problem:
+    """Return the databases and classes of hosts of a plan as a problem of packing. Raises UsageError as ``make_plan``."""
     _check_classes(demand, classes, options)
     capacity = np.array([[host.capacity[name].value for name in demand.resources] for host in classes]) * (1 - options.headroom)
     index = {name: i for i, name in enumerate(demand.names)}
@@ -339,10 +306,6 @@ def _with_spares(packing: Packing, options: PlanOptions, *, kept: bool) -> tuple
     return new, {h for h in range(len(new.klass)) if not new.members(h)}
 
 
-def _host_names(hosts: Hosts, classes: Sequence[HostClass]) -> list[str]:
-    return [classes[c].host_name(number) for c, number in zip(hosts.klass, hosts.number, strict=True)]
-
-
 # ---- findings
 
 
@@ -419,110 +382,6 @@ def _answer(
     return text + (f", and packing by peaks needs {peaks:g} hosts." if peaks is not None else ".")
 
 
-def _host_rows(
-    problem: Problem,
-    demand: Demand,
-    classes: Sequence[HostClass],
-    hosts: Hosts,
-    names: Sequence[str],
-    spares: set[int],
-    options: PlanOptions,
-) -> list[Row]:
-    lost = _losses(hosts)
-    low = np.zeros_like(hosts.used)
-    for database, host in enumerate(hosts.where):
-        if host >= 0:
-            low[host] += demand.low[database].reshape(-1) * problem.weights[hosts.klass[host]]
-    rows: list[Row] = []
-    for h, name in enumerate(names):
-        klass = classes[int(hosts.klass[h])]
-        cell = int(hosts.used[h].argmax())
-        resource = demand.resources[cell // problem.slots]
-        value = float(hosts.used[h, cell])
-        use = _use(value, float(low[h, cell]), klass.capacity[resource], demand.days)
-        months = months_until_full(value, options.growth)
-        unplaced = lost.get(h)
-        rows.append(
-            {
-                "host": name,
-                "class": klass.name,
-                "databases": len(hosts.members(h)),
-                "bottleneck": "" if h in spares else resource,
-                "slot": "" if h in spares else demand.slots[cell % problem.slots],
-                "use": use,
-                "slots_above": int(_over(hosts.used[h], problem).sum()),
-                "miss_probability": _miss_probability(hosts.used[h], klass, demand, options, problem.slots),
-                "unplaced_if_lost": unplaced,
-                "months_until_full": months if math.isfinite(months) else None,
-            }
-        )
-    return rows
-
-
-def _over(used: Array, problem: Problem) -> Flags:
-    """Return in which slots a host is above a capacity."""
-    return np.asarray((used > 1 + 1e-5).reshape(-1, problem.slots).any(axis=0))
-
-
-def _use(value: float, low: float, capacity: Capacity, days: int) -> Finding:
-    """Return the highest use of a host with the interval of its demand and its capacity."""
-    low = low * capacity.value / (capacity.high or capacity.value)
-    high = value * capacity.value / (capacity.low or capacity.value)
-    parts = [f"percentiles over {days} days, of all databases at once"] if days > 1 else []
-    parts += ["interval of the measured capacity"] if capacity.low or capacity.high else []
-    exact = math.isclose(low, high, rel_tol=1e-6)
-    return Finding(
-        value=value,
-        unit="fraction",
-        low=None if exact else min(low, value),
-        high=None if exact else max(high, value),
-        n=days,
-        method="sum of the databases ÷ usable capacity" + (f"; {', '.join(parts)}" if parts else ""),
-        note="no interval: one day, no unknown value, and a capacity without interval" if exact else "",
-    )
-
-
-def _miss_probability(used: Array, host: HostClass, demand: Demand, options: PlanOptions, slots: int) -> Finding:
-    """Return the probability that the capacity of a host, without headroom, is below its highest demand.
-
-    The measured capacity is taken as normal, with its 95 % interval. Resources without an interval count only if they are above it.
-    """
-    from scipy.stats import norm
-
-    probability, measured = 0.0, []
-    for r, resource in enumerate(demand.resources):
-        capacity = host.capacity[resource]
-        need = float(used[r * slots : (r + 1) * slots].max()) * (1 - options.headroom)
-        if capacity.low is not None and capacity.high is not None and capacity.high > capacity.low:
-            deviation = (capacity.high - capacity.low) / (2 * norm.ppf(0.975)) / capacity.value
-            probability = max(probability, float(norm.cdf((need - 1) / deviation)))
-            measured.append(resource)
-        elif need > 1 + 1e-5:
-            return Finding(value=1.0, unit="fraction", n=1, method=f"{resource} is above its capacity")
-    if not measured:
-        return Finding(value=None, unit="fraction", n=0, note="no capacity has an interval")
-    return Finding(value=probability, unit="fraction", n=len(measured), method=f"normal capacity of {', '.join(measured)}")
-
-
-def _losses(hosts: Hosts) -> dict[int, int]:
-    """Return host → databases that fit on no other host if it fails. All other databases stay on their host."""
-    busy = [h for h in np.argsort(-hosts.used.max(axis=1), kind="stable") if hosts.members(int(h))][:MAX_LOST]
-    lost = {}
-    for host in map(int, busy):
-        members = hosts.members(host)
-        sizes = hosts.problem.scaled[members] @ hosts.problem.weights[hosts.klass[host]]
-        for database in members:
-            hosts.take(database)
-        left = [members[i] for i in np.argsort(-sizes, kind="stable") if not hosts.place(members[i], [host])]
-        for database in members:
-            if hosts.where[database] >= 0:
-                hosts.take(database)
-        for database in members:
-            hosts.put(database, host)
-        lost[host] = len(left)
-    return lost
-
-
 def _refusals(problem: Problem, demand: Demand, hosts: Hosts, names: Sequence[str], refused: Sequence[int]) -> list[Row]:
     """Return for each refused database the host that lacks least for it."""
     rows: list[Row] = []
@@ -550,9 +409,10 @@ def _purchases(problem: Problem, demand: Demand, packing: Packing, options: Plan
     before = _price(packing.bound, problem)
     spare = options.lost_hosts * float(problem.price.min())
     rows: list[Row] = []
-    for r, resource in enumerate(demand.resources):
+    for resource in demand.resources:
         capacity = problem.capacity.copy()
-        capacity[:, r] *= 1 + LARGER
+        more = [r for r, other in enumerate(demand.resources) if other == resource or {other, resource} == MEMORY]
+        capacity[:, more] *= 1 + LARGER
         mix = host_mix(replace(problem, capacity=capacity))
         after = before if mix is None else _price(mix, problem)
         rows.append({"resource": resource, "lower_bound": after + spare, "saved": before - after})
@@ -560,7 +420,7 @@ def _purchases(problem: Problem, demand: Demand, packing: Packing, options: Plan
 
 
 def _warnings(demand: Demand, classes: Sequence[HostClass], hosts: Hosts, options: PlanOptions) -> list[str]:
-    warnings = []
+    warnings = [*demand.notes, *dict.fromkeys(clean(note) for host in classes for note in host.notes)]
     if demand.unknown:
         values = sum(one.values for one in demand.unknown)
         names = len({one.database for one in demand.unknown})
@@ -569,7 +429,7 @@ def _warnings(demand: Demand, classes: Sequence[HostClass], hosts: Hosts, option
         )
     if demand.days == 1:
         warnings.append("The demand is of one day, so its variation from day to day is unknown")
-    measured = {name for host in classes for name, one in host.capacity.items() if one.low is not None}
+    measured = {name for host in classes for name, one in host.capacity.items() if one.low is not None or one.n}
     stated = [name for name in demand.resources if name not in measured]
     if stated:
         warnings.append(f"The capacity of {', '.join(stated)} is stated without an interval: nothing measured supports it")
@@ -593,6 +453,7 @@ def as_document(plan: Plan, demand: Demand) -> dict[str, Any]:
         "moves": plan.moves,
         "purchases": plan.purchases,
         "slots": list(demand.slots),
+        "latency": plan.latency,
         "use": {str(row["host"]): [round(float(value), 4) for value in use] for row, use in zip(plan.hosts, plan.use, strict=True)},
         "unknown": [vars(one) for one in demand.unknown],
         "warnings": plan.warnings,

@@ -3,21 +3,26 @@
 Each block at a size (databases, or a rate) passes or fails. The share of passing blocks does not grow with the size, and a size passes if
 at least half of its blocks do. The search doubles the size until one fails, and halves the gap, with one block per size. Then it measures
 the two sizes on both sides of the limit in turn, until each has enough blocks. Every decision uses all blocks so far, so an unlucky block
-on the way is corrected later.
+on the way is corrected later. If the interval is still wide, sizes next to these two are measured.
 
-Imports no scientific library at its top, because it runs between the trials.
+Imports no scientific library, because it runs between the trials.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 PASSING_SHARE = 0.5
 """Share of the blocks that must pass at a size."""
+ERROR = 0.025
+"""Chance of error on each side of the interval of 95 %."""
 GROWTH = 2
 """Factor from a passing size to the next one, while none fails."""
+OUTWARD = 3
+"""Sizes on each side of the two that decide, of which one may close the interval."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class PassLimit:
         low: largest size that passes for certain. None: no size does.
         high: largest size that may pass. None: no measured size fails for certain.
         blocks: number of blocks of all sizes.
+        refuted: the smallest measured size that fails for certain.
     """
 
     value: float | None
@@ -49,6 +55,7 @@ class PassLimit:
     low: float | None
     high: float | None
     blocks: int
+    refuted: float | None = None
 
 
 def fitted_shares(tallies: Tallies) -> dict[float, float]:
@@ -103,26 +110,62 @@ def next_sizes(candidates: Sequence[float], tallies: Tallies, blocks: int, first
     return [size for size in (passing, failing) if size is not None and lacking(size, blocks)]
 
 
+def next_outer_sizes(candidates: Sequence[float], tallies: Tallies, blocks: int) -> list[float]:
+    """Return sizes whose blocks can narrow the interval of a search that is over, in order: the nearest that is not certain, on each side.
+
+    Args:
+        candidates: ascending sizes that can be measured.
+        tallies: the blocks so far.
+        blocks: blocks of a size, at most. Too few to be certain of any size: none is returned.
+    """
+    passing, failing = border(tallies)
+    if passing is None or failing is None or _at_least(blocks, blocks, PASSING_SHARE) >= ERROR / 2:
+        return []
+    limit = pass_limit(candidates, tallies)
+    below = [size for size in reversed(candidates) if size < passing][:OUTWARD]
+    above = [size for size in candidates if size > failing][:OUTWARD]
+    found = []
+    for side, known in ((below, limit.low), (above, limit.refuted)):
+        for size in side:
+            if known is not None and abs(size - passing) >= abs(known - passing):
+                break
+            tally = tallies.get(size, Tally(0, 0))
+            if tally.blocks < blocks and tally.attempts < 2 * blocks:
+                found.append(size)
+                break
+    return found
+
+
 def pass_limit(candidates: Sequence[float], tallies: Tallies) -> PassLimit:
     """Return the largest passing size with its interval of 95 %.
 
-    A size passes for certain if the exact interval of the share of passing blocks is above PASSING_SHARE. All measured sizes from there to
-    the limit count, since the share does not grow with the size. A size fails for certain in the same way.
+    A size passes for certain if the exact test (Clopper and Pearson) excludes a smaller share of passing blocks than PASSING_SHARE, either
+    with its blocks or with those of all measured sizes from there to the limit, since the share does not grow with the size. Each of the
+    two tests has half of the error. A size fails for certain in the same way.
     """
-    from pgherd.analysis.intervals import share_interval
-
     passing, failing = border(tallies)
     measured = sorted(size for size, tally in tallies.items() if tally.blocks)
 
-    def bounds(low: float, high: float) -> tuple[float, float]:
+    def unlikely(low: float, high: float, *, fails: bool = False) -> bool:
         inside = [tallies[size] for size in measured if low <= size <= high]
-        found = share_interval(sum(tally.passed for tally in inside), sum(tally.blocks for tally in inside))
-        return found.low or 0.0, found.high or 0.0
+        blocks, passed = sum(tally.blocks for tally in inside), sum(tally.passed for tally in inside)
+        return _at_least(blocks - passed if fails else passed, blocks, 1 - PASSING_SHARE if fails else PASSING_SHARE) < ERROR / 2
 
-    certain = [size for size in measured if passing is not None and size <= passing and bounds(size, passing)[0] > PASSING_SHARE]
-    refuted = [size for size in measured if failing is not None and size >= failing and bounds(failing, size)[1] < PASSING_SHARE]
-    high = max((size for size in candidates if size < min(refuted)), default=0.0) if refuted else None
-    return PassLimit(passing, failing, max(certain, default=None), high, sum(tally.blocks for tally in tallies.values()))
+    def passes(size: float, limit: float) -> bool:
+        return unlikely(size, size) or unlikely(size, limit)
+
+    def misses(size: float, limit: float) -> bool:
+        return unlikely(size, size, fails=True) or unlikely(limit, size, fails=True)
+
+    certain = [size for size in measured if passing is not None and size <= passing and passes(size, passing)]
+    refuted = min((size for size in measured if failing is not None and size >= failing and misses(size, failing)), default=None)
+    high = None if refuted is None else max((size for size in candidates if size < refuted), default=0.0)
+    return PassLimit(passing, failing, max(certain, default=None), high, sum(tally.blocks for tally in tallies.values()), refuted)
+
+
+def _at_least(successes: int, n: int, share: float) -> float:
+    """Return the chance of at least so many successes in n blocks."""
+    return math.fsum(math.comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(successes, n + 1))
 
 
 def is_decided(limit: PassLimit, candidates: Sequence[float]) -> bool:

@@ -145,7 +145,7 @@ def fit(model: ScalingModel, loads: Sequence[float], throughputs: Sequence[float
     count = len(model.parameters)
     if distinct < count:
         raise UsageError(
-            f"the {model.title} model has {count} parameters, but there are {distinct} distinct loads; measure {count + 1} or more"
+            f"the {model.title} model has {count} parameters, but the number of distinct loads is {distinct}; measure {count + 1} or more"
         )
     # With equal weights residuals are divided by the mean, which keeps numbers near 1 and does not change estimates.
     scale = y if weights == "relative" else np.full_like(y, y.mean())
@@ -158,8 +158,8 @@ def fit(model: ScalingModel, loads: Sequence[float], throughputs: Sequence[float
     warnings = list(model.cautions(vector, x))
     if criterion is None:
         warnings.append(
-            f"{len(x)} observations are fewer than {count + 3}, the {count} parameters of the {model.title} model + 3: AICc is undefined "
-            "and the fit is not compared"
+            f"{len(x)} observations are fewer than {count + 3}, the number of parameters of the {model.title} model + 3: AICc is "
+            "undefined and the fit is not compared"
         )
     elif distinct <= count:
         warnings.append(

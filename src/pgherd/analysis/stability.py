@@ -1,4 +1,4 @@
-"""Stability of a throughput over hours, steady state of a series of rounds, and fairness among equal databases.
+"""Stability of a throughput over hours and within a trial, steady state of a series of rounds, and fairness among equal databases.
 
 The steady-state rule is that of SNIA's Solid State Storage Performance Test Specification (version 2.0.2, "Steady State"). Over
 a window of five rounds the values range by at most 20 % of their mean. The least-squares line through them changes by at most
@@ -20,6 +20,10 @@ LEAST_WINDOWS = 5
 LEAST_FOR_INTERVAL = 20
 """Minimum number of windows for a drift interval: fewer cannot show how much neighbours resemble each other."""
 _MAX_AUTOCORRELATION = 0.99
+LEAST_SECONDS = 5
+"""Minimum number of seconds of a trial that show its spread."""
+_MOST_WITHIN_TRIAL = 0.8
+"""Maximum autocorrelation of the seconds of a trial."""
 
 
 @dataclass(frozen=True)
@@ -188,3 +192,25 @@ def min_max(values: Sequence[float]) -> float | None:
     """Return smallest ÷ largest. None without values, or if all are zero."""
     top = max(values, default=0.0)
     return None if top <= 0 else min(values) / top
+
+
+def variance_of_mean(trials: Sequence[Sequence[float]]) -> float:
+    """Return the relative variance of a trial's mean by its seconds, pooled over the trials. 0: no trial has enough seconds.
+
+    The seconds are a first-order autoregressive series, whose autocorrelation ρ is pooled over the trials and corrected for its bias in
+    short series, (1 + 3ρ) / n (Kendall, Biometrika 41, 1954). The variance of the mean of n seconds is that of one second times f / n,
+    f = 1 + 2 Σ (1 − k/n) ρᵏ. The variance within a trial is too low by (n − f) / (n − 1), which is corrected as well.
+    """
+    deviations = [
+        [value / mean - 1 for value in seconds]
+        for seconds in trials
+        if len(seconds) >= LEAST_SECONDS and (mean := statistics.fmean(seconds)) > 0
+    ]
+    squares = math.fsum(value * value for series in deviations for value in series)
+    if squares == 0:
+        return 0.0
+    n = statistics.fmean([len(series) for series in deviations])
+    found = math.fsum(a * b for series in deviations for a, b in itertools.pairwise(series)) / squares
+    rho = min(max(found + (1 + 3 * found) / n, 0.0), _MOST_WITHIN_TRIAL)
+    inflation = 1 + 2 * math.fsum((1 - lag / n) * rho**lag for lag in range(1, math.ceil(n)))
+    return squares / math.fsum(len(series) for series in deviations) * inflation / (n - inflation)

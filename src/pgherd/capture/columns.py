@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import gcd, prod
 
-from pgherd.capture.model import Column, ForeignKey, Table, Type, literal, quoted
+from pgherd.capture.model import ForeignKey, SourceColumn, SourceTable, Type, literal, quoted
 
 _MODULUS = 2**31 - 1
 _GENERATOR = 48271
@@ -47,7 +47,7 @@ class Formula:
     With ``is_row`` the ordinal is the row number, so a larger number is the key of no row.
     """
 
-    column: Column
+    column: SourceColumn
     ordinal: Callable[[str], str]
     distinct: int
     is_row: bool = False
@@ -90,18 +90,18 @@ class Shapes:
     Their values follow the largest number among the rows that refer to their row.
     """
 
-    def __init__(self, tables: Sequence[Table], counters: Collection[str] = ()) -> None:
+    def __init__(self, tables: Sequence[SourceTable], counters: Collection[str] = ()) -> None:
         self.tables = {table.oid: table for table in tables}
         self._counters = counters
         self._formulas: dict[int, dict[str, Formula]] = {}
         self._rows: dict[int, int] = {}
 
-    def rows(self, table: Table) -> int:
+    def rows(self, table: SourceTable) -> int:
         """Return the rows that the copy of a table has. A key that is a foreign key has at most those of the other table."""
         self.formulas(table)
         return self._rows[table.oid]
 
-    def formulas(self, table: Table) -> dict[str, Formula]:
+    def formulas(self, table: SourceTable) -> dict[str, Formula]:
         """Return the formulas of a table by column.
 
         Keys come first, so that a table can reference itself. The other columns then find the keys of other tables.
@@ -117,7 +117,7 @@ class Shapes:
                     found[column.name] = self._plain(table, column)
         return self._formulas[table.oid]
 
-    def _key_formulas(self, table: Table) -> dict[str, Formula]:
+    def _key_formulas(self, table: SourceTable) -> dict[str, Formula]:
         rows, columns = max(table.rows, 1), [column for name in table.key if (column := table.column(name)) is not None]
         if not columns or len(columns) < len(table.key):
             return {}
@@ -146,7 +146,7 @@ class Shapes:
         found[names[-1]] = Formula(columns[-1], _position(groups, rows), max(1, rows // groups))
         return found
 
-    def _parent(self, table: Table) -> ForeignKey | None:
+    def _parent(self, table: SourceTable) -> ForeignKey | None:
         """Return the reference of a key's columns, except the last one, to another table.
 
         Without a foreign key, this is a table with a key of the same types, and nearly as many rows as these columns have groups.
@@ -167,24 +167,24 @@ class Shapes:
                 return ForeignKey(prefix, other.oid, other.key)
         return None
 
-    def _counts(self, table: Table) -> list[int]:
+    def _counts(self, table: SourceTable) -> list[int]:
         """Return the distinct values of a key's columns, except the last one."""
         rows = max(table.rows, 1)
         columns = [column for name in table.key[:-1] if (column := table.column(name)) is not None]
         return [min(distinct_count(column, rows), self._largest_reference(table, column.name, rows)) for column in columns]
 
-    def _first_free(self, table: Table) -> int:
+    def _first_free(self, table: SourceTable) -> int:
         """Return a number larger than those of the rows that refer to a row of the table."""
         children = [other for other in self.tables.values() if (key := self._parent(other)) is not None and key.table == table.oid]
         if not children:
             return 1 + max(other.rows for other in self.tables.values())
         return 2 + max(other.rows // max(table.rows, 1) for other in children)
 
-    def _largest_reference(self, table: Table, column: str, rows: int) -> int:
+    def _largest_reference(self, table: SourceTable, column: str, rows: int) -> int:
         counts = [self.rows(self.tables[key.table]) for key in table.foreign_keys if key.columns == (column,) and key.table in self.tables]
         return max(1, min([rows, *counts]))
 
-    def _add_reference(self, table: Table, key: ForeignKey, found: dict[str, Formula]) -> None:
+    def _add_reference(self, table: SourceTable, key: ForeignKey, found: dict[str, Formula]) -> None:
         other = self.tables.get(key.table)
         missing = [name for name in key.columns if name not in found]
         if other is None or not missing or not self.rows(other):
@@ -198,7 +198,7 @@ class Shapes:
             if name in missing and column is not None and formula is not None:
                 found[name] = Formula(formula.column, _scatter(column.number, formula.distinct), formula.distinct)
 
-    def _referenced(self, key: ForeignKey, other: Table, row: str) -> dict[str, Formula]:
+    def _referenced(self, key: ForeignKey, other: SourceTable, row: str) -> dict[str, Formula]:
         """Return formulas that take the values of a row of another table. ``row`` contains ``{i}``, this table's row number."""
         formulas, result = self.formulas(other), {}
         for name, target in zip(key.columns, key.referenced, strict=True):
@@ -207,11 +207,11 @@ class Shapes:
                 result[name] = Formula(formula.column, _composed(formula.ordinal, row), formula.distinct)
         return result
 
-    def _number(self, table: Table, name: str) -> int:
+    def _number(self, table: SourceTable, name: str) -> int:
         column = table.column(name)
         return column.number if column is not None else 0
 
-    def _add_uniques(self, table: Table, found: dict[str, Formula]) -> None:
+    def _add_uniques(self, table: SourceTable, found: dict[str, Formula]) -> None:
         """Make the last column of each unique index unique by itself, unless its columns contain the key."""
         rows = max(table.rows, 1)
         for names in table.uniques:
@@ -219,7 +219,7 @@ class Shapes:
             if free and not (table.key and set(table.key) <= set(names)):
                 found[free[-1].name] = Formula(free[-1], _permutation(rows, free[-1].number) if rows > 1 else _identity, rows)
 
-    def _plain(self, table: Table, column: Column) -> Formula:
+    def _plain(self, table: SourceTable, column: SourceColumn) -> Formula:
         rows = max(table.rows, 1)
         count = distinct_count(column, rows)
         if column.name in self._counters and column.type.name in INTEGERS:
@@ -232,7 +232,7 @@ class Shapes:
         return Formula(column, _scatter(column.number, count), count, has_values=bool(column.bounds))
 
 
-def distinct_count(column: Column, rows: int) -> int:
+def distinct_count(column: SourceColumn, rows: int) -> int:
     """Return the number of distinct values among ``rows`` rows, from 1. Without statistics each row has its own value."""
     if column.distinct is None:
         return max(rows, 1)
@@ -282,7 +282,7 @@ def _position(groups: int, rows: int) -> Callable[[str], str]:
     return lambda row: f"(({row}) - ((({row}) - 1) * {groups} / {rows} * {rows} + {groups - 1}) / {groups})"
 
 
-def _frequencies(column: Column, count: int) -> Callable[[str], str]:
+def _frequencies(column: SourceColumn, count: int) -> Callable[[str], str]:
     limits = [round(share * _PARTS) for share in accumulate(share for _, share in column.common)]
     others = max(1, count - len(limits))
 
@@ -426,7 +426,7 @@ def generator(shapes: Shapes) -> tuple[str, list[str]]:
     return "\n".join(parts) + "\n", lost
 
 
-def _with_nulls(column: Column, value: str) -> str:
+def _with_nulls(column: SourceColumn, value: str) -> str:
     parts = round(column.null_fraction * _PARTS)
     if column.not_null or parts == 0:
         return value

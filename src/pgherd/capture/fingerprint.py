@@ -20,7 +20,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class StatementCounters(_Record):
+class StatementFingerprint(_Record):
     """Counters of one statement in a window. Times are in ms."""
 
     number: int
@@ -42,7 +42,7 @@ class Fingerprint(_Record):
 
     seconds: float = Field(gt=0)
     scripts: tuple[dict[int, PositiveInt], ...]
-    statements: tuple[StatementCounters, ...]
+    statements: tuple[StatementFingerprint, ...]
 
     @property
     def transactions(self) -> float:
@@ -51,7 +51,7 @@ class Fingerprint(_Record):
         return sum(sum(calls.get(number, 0) for number in script) / sum(script.values()) for script in self.scripts if script)
 
 
-class Comparison(_Record):
+class QuantityComparison(_Record):
     """One quantity of source and copy. ``n`` are the calls of the copy. Without ``low`` and ``high`` the interval is unknown.
 
     The interval (95 %) is that of the ratio of two counts, from their Poisson variances.
@@ -95,7 +95,7 @@ def _fingerprint(
     return Fingerprint(
         seconds=seconds,
         scripts=tuple(scripts),
-        statements=tuple(StatementCounters(number=number, **vars(one)) for number, one in sorted(all_.items())),
+        statements=tuple(StatementFingerprint(number=number, **vars(one)) for number, one in sorted(all_.items())),
     )
 
 
@@ -103,14 +103,14 @@ def _sum(counters: Sequence[Counters]) -> Counters:
     return Counters(**{name: sum(getattr(one, name) for one in counters) for name in vars(Counters())})
 
 
-def compare(source: Fingerprint, copy: Fingerprint) -> list[Comparison]:
+def compare(source: Fingerprint, copy: Fingerprint) -> list[QuantityComparison]:
     """Compare shares of calls, rows per call, hit ratio and WAL per transaction. Times are shown but not compared."""
     theirs = {one.number: one for one in source.statements if one.number}
     copies = {one.number: one for one in copy.statements}
     all_source, all_copy = sum(one.calls for one in theirs.values()), sum(one.calls for number, one in copies.items() if number)
-    result: list[Comparison] = []
+    result: list[QuantityComparison] = []
     for number, one in theirs.items():
-        other = copies.get(number, StatementCounters(number=number, calls=0, rows=0, hit=0, read=0, time_ms=0, wal_bytes=0, wal_fpi=0))
+        other = copies.get(number, StatementFingerprint(number=number, calls=0, rows=0, hit=0, read=0, time_ms=0, wal_bytes=0, wal_fpi=0))
         result.append(_calls(one, other, all_source, all_copy))
         if other.calls:
             result.append(_ratio("rows", number, "rows/call", one.rows / one.calls, other.rows / other.calls, other.calls))
@@ -125,7 +125,7 @@ def compare(source: Fingerprint, copy: Fingerprint) -> list[Comparison]:
     return result
 
 
-def _calls(one: StatementCounters, other: StatementCounters, all_source: int, all_copy: int) -> Comparison:
+def _calls(one: StatementFingerprint, other: StatementFingerprint, all_source: int, all_copy: int) -> QuantityComparison:
     shares = (one.calls / all_source, other.calls / all_copy if all_copy else 0.0)
     result = _ratio("calls", one.number, "% of calls", 100 * shares[0], 100 * shares[1], other.calls)
     if not other.calls:
@@ -134,18 +134,18 @@ def _calls(one: StatementCounters, other: StatementCounters, all_source: int, al
     ratio = shares[1] / shares[0]
     low, high = ratio / width, ratio * width
     apart = high < 1 - TOLERANCE or low > 1 + TOLERANCE
-    verdict = "fail" if apart else "pass" if abs(ratio - 1) <= TOLERANCE and width - 1 <= TOLERANCE else "unknown"
-    return result.model_copy(update={"low": low, "high": high, "result": verdict})
+    outcome = "fail" if apart else "pass" if abs(ratio - 1) <= TOLERANCE and width - 1 <= TOLERANCE else "unknown"
+    return result.model_copy(update={"low": low, "high": high, "result": outcome})
 
 
-def _ratio(quantity: str, statement: int | None, unit: str, source: float, copy: float, n: int) -> Comparison:
+def _ratio(quantity: str, statement: int | None, unit: str, source: float, copy: float, n: int) -> QuantityComparison:
     if source:
         ratio: float | None = copy / source
         equal = abs(copy / source - 1) <= TOLERANCE
     else:
         ratio, equal = None, copy <= TOLERANCE
     result: Literal["pass", "fail", "unknown"] = "unknown" if n == 0 else "pass" if equal else "fail"
-    return Comparison(quantity=quantity, statement=statement, unit=unit, source=source, copy_=copy, ratio=ratio, n=n, result=result)
+    return QuantityComparison(quantity=quantity, statement=statement, unit=unit, source=source, copy_=copy, ratio=ratio, n=n, result=result)
 
 
 def _hit_ratio(fingerprint: Fingerprint) -> float:

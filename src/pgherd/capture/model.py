@@ -26,7 +26,7 @@ class Type:
 
 
 @dataclass(frozen=True)
-class Column:
+class SourceColumn:
     """Column of a table, with the statistics of pg_stats that contain no data values, unless they were allowed.
 
     Attributes:
@@ -64,7 +64,7 @@ class ForeignKey:
 
 
 @dataclass(frozen=True)
-class Table:
+class SourceTable:
     """Table with its estimated number of rows.
 
     Attributes:
@@ -78,7 +78,7 @@ class Table:
     schema: str
     name: str
     rows: int
-    columns: tuple[Column, ...]
+    columns: tuple[SourceColumn, ...]
     key: tuple[str, ...] = ()
     uniques: tuple[tuple[str, ...], ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
@@ -89,7 +89,7 @@ class Table:
         """Return the qualified name, quoted."""
         return quoted(self.schema, self.name)
 
-    def column(self, name: str) -> Column | None:
+    def column(self, name: str) -> SourceColumn | None:
         """Return a column by its name."""
         return next((column for column in self.columns if column.name == name), None)
 
@@ -160,7 +160,7 @@ class Source:
     database: str
     version: str
     major: int
-    tables: tuple[Table, ...]
+    tables: tuple[SourceTable, ...]
     functions: tuple[Function, ...]
     statements: tuple[Statement, ...]
     total: Counters

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pgherd.capture.model import Function, Statement, Table
+from pgherd.capture.model import Function, SourceTable, Statement
 
 _NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_\u0080-\U0010ffff][\w$]*)'
 _CAST = r"(?:::[A-Za-z_][\w ]*(?:\(\d+(?:,\d+)?\))?(?:\[\])?)?"
@@ -44,7 +44,7 @@ class Use:
     alias: str = ""
 
 
-def parameter_uses(statement: Statement, tables: Sequence[Table], functions: Sequence[Function]) -> dict[int, Use]:
+def parameter_uses(statement: Statement, tables: Sequence[SourceTable], functions: Sequence[Function]) -> dict[int, Use]:
     """Return the use of each parameter that has a known one."""
     if statement.plan is None:
         return {}
@@ -103,7 +103,7 @@ def _plain(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
-def _compared(condition: str, relations: Mapping[str, Table]) -> Iterator[tuple[int, Use]]:
+def _compared(condition: str, relations: Mapping[str, SourceTable]) -> Iterator[tuple[int, Use]]:
     for match in _FORWARD.finditer(condition):
         table = relations.get(_plain(match["alias"]))
         numbers = [int(number) for number in _PARAMETER.findall(match["value"])]
@@ -119,7 +119,7 @@ def _compared(condition: str, relations: Mapping[str, Table]) -> Iterator[tuple[
             yield int(match["number"]), Use(operator, table.oid, _plain(match["column"]), match["alias"])
 
 
-def _inserted(nodes: Sequence[Mapping[str, Any]], relations: Mapping[str, Table]) -> Iterator[tuple[int, Use]]:
+def _inserted(nodes: Sequence[Mapping[str, Any]], relations: Mapping[str, SourceTable]) -> Iterator[tuple[int, Use]]:
     """Map parameters to the columns of an INSERT. Its child node returns one expression per column, in their order."""
     for node in nodes:
         table = relations.get(node.get("Alias", ""))
@@ -132,11 +132,11 @@ def _inserted(nodes: Sequence[Mapping[str, Any]], relations: Mapping[str, Table]
                 yield int(match[1]), Use("insert", table.oid, columns[position])
 
 
-def _target(nodes: Sequence[Mapping[str, Any]], relations: Mapping[str, Table], operation: str) -> Table | None:
+def _target(nodes: Sequence[Mapping[str, Any]], relations: Mapping[str, SourceTable], operation: str) -> SourceTable | None:
     return next((relations.get(node.get("Alias", "")) for node in nodes if node.get("Operation") == operation), None)
 
 
-def _listed(text: str, nodes: Sequence[Mapping[str, Any]], relations: Mapping[str, Table]) -> Iterator[tuple[int, Use]]:
+def _listed(text: str, nodes: Sequence[Mapping[str, Any]], relations: Mapping[str, SourceTable]) -> Iterator[tuple[int, Use]]:
     """Map parameters in VALUES lists of several rows, whose plan does not show them."""
     table = _target(nodes, relations, "Insert")
     match = re.search(r"\binsert\s+into\b[^(]*\(([^()]*)\)\s*values\s*(.*)", text, re.IGNORECASE | re.DOTALL)
@@ -150,7 +150,7 @@ def _listed(text: str, nodes: Sequence[Mapping[str, Any]], relations: Mapping[st
                 yield int(alone[1]), Use("insert", table.oid, name)
 
 
-def _assigned(text: str, nodes: Sequence[Mapping[str, Any]], relations: Mapping[str, Table]) -> Iterator[tuple[int, Use]]:
+def _assigned(text: str, nodes: Sequence[Mapping[str, Any]], relations: Mapping[str, SourceTable]) -> Iterator[tuple[int, Use]]:
     """Map parameters that SET assigns."""
     table = _target(nodes, relations, "Update") or _target(nodes, relations, "Insert")
     if table is None:
@@ -164,7 +164,7 @@ def _assigned(text: str, nodes: Sequence[Mapping[str, Any]], relations: Mapping[
 # ---- arguments of functions
 
 
-def _passed(text: str, functions: Sequence[Function], tables: Sequence[Table]) -> Iterator[tuple[int, Use]]:
+def _passed(text: str, functions: Sequence[Function], tables: Sequence[SourceTable]) -> Iterator[tuple[int, Use]]:
     """Map parameters that are arguments of a function to a column with which its body compares this argument."""
     for function in functions:
         for call in re.finditer(rf"\b{re.escape(function.name)}\s*\(", text):
@@ -194,7 +194,7 @@ def _arguments(text: str, position: int) -> list[str]:
     return []
 
 
-def _use_in_body(argument: str, body: str, tables: Sequence[Table]) -> Use | None:
+def _use_in_body(argument: str, body: str, tables: Sequence[SourceTable]) -> Use | None:
     """Return the column that a body compares with an argument or stores it into, None without a unique name of a column.
 
     An array stands for the column that is compared with the name of its elements: ``unnest(items) AS asked (item)``.
@@ -226,6 +226,6 @@ def _use_in_body(argument: str, body: str, tables: Sequence[Table]) -> Use | Non
     return None
 
 
-def _column_named(name: str, body: str, tables: Sequence[Table]) -> Use | None:
+def _column_named(name: str, body: str, tables: Sequence[SourceTable]) -> Use | None:
     found = [table for table in tables if table.column(name) is not None and re.search(rf"\b{re.escape(table.name)}\b", body)]
     return Use("=", found[0].oid, name, f"argument of {found[0].oid}") if len(found) == 1 else None

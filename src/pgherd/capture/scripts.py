@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import log
 
 from pgherd.capture.columns import INTEGERS, Formula, Shapes, render, text_literal
-from pgherd.capture.model import Counters, Source, Statement, Table, Type
+from pgherd.capture.model import Counters, Source, SourceTable, Statement, Type
 from pgherd.capture.plans import Use, modified, parameter_uses, relations_of
 
 MAX_SCRIPTS = 100
@@ -329,7 +329,7 @@ class _Draws:
     def _cast(self, value: str, kind: Type) -> str:
         return f"CAST({value} AS {kind.quoted()})"
 
-    def _ordinal(self, use: Use, table: Table, formula: Formula) -> str:
+    def _ordinal(self, use: Use, table: SourceTable, formula: Formula) -> str:
         """Return pgbench's expression of the ordinal of a parameter."""
         rows = max(self._shapes.rows(table), 1)
         if use.operator == "insert":
@@ -354,7 +354,7 @@ class _Draws:
             self._row_of[use.alias] = self._rows[key]
         return formula.ordinal(self._row_of[use.alias])
 
-    def _inserted_ordinal(self, use: Use, table: Table, formula: Formula, rows: int) -> str:
+    def _inserted_ordinal(self, use: Use, table: SourceTable, formula: Formula, rows: int) -> str:
         unique = {table.key[-1:], *(names[-1:] for names in table.uniques)}
         if (use.column,) in unique and not self._upsert:
             bits = INTEGERS.get(formula.column.type.name, 63)
@@ -363,7 +363,7 @@ class _Draws:
             self._inserted = self._set(f"random(1, {rows})")
         return formula.ordinal(self._inserted)
 
-    def _bound(self, use: Use, table: Table, formula: Formula, rows: int) -> str:
+    def _bound(self, use: Use, table: SourceTable, formula: Formula, rows: int) -> str:
         """Return a bound of a range with as many rows as the statement returns per call."""
         same = [other for other in self._uses.values() if other.alias == use.alias and other.table == use.table]
         selected = float(rows)
@@ -386,7 +386,7 @@ class _Draws:
         shift = {">=": 0, ">": -1, "<=": width - 1, "<": width}[use.operator]
         return f"{start} + {shift}"
 
-    def _elements(self, table: Table, formula: Formula, kind: Type) -> str:
+    def _elements(self, table: SourceTable, formula: Formula, kind: Type) -> str:
         rows, element = max(self._shapes.rows(table), 1), kind.element or kind
         count = max(1, min(_MAX_ELEMENTS, round(self._per_call)))
         values = []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import errors, pq, sql
 from psycopg.rows import dict_row
 
-from pgherd.capture.model import Column, Counters, ForeignKey, Function, Source, Statement, Table, Type, Values, quoted
+from pgherd.capture.model import Counters, ForeignKey, Function, Source, SourceColumn, SourceTable, Statement, Type, Values, quoted
 from pgherd.capture.scripts import MAX_SCRIPTS, is_control
 from pgherd.model.errors import UsageError
 
@@ -170,7 +170,6 @@ def read_statistics(
 
 
 def sum_counters(counters: Sequence[Counters]) -> Counters:
-    """Return the sum of counters."""
     return Counters(**{name: sum(getattr(one, name) for one in counters) for name in vars(Counters())})
 
 
@@ -356,7 +355,7 @@ def _typed_constants(text: str) -> str:
 # ---- catalogue
 
 
-def _tables(connection: psycopg.Connection[Any], values: Values) -> tuple[tuple[Table, ...], list[str]]:
+def _tables(connection: psycopg.Connection[Any], values: Values) -> tuple[tuple[SourceTable, ...], list[str]]:
     found = _rows(connection, _TABLES)
     oids = [row["oid"] for row in found]
     none = sql.SQL("NULL::text[]")
@@ -365,7 +364,7 @@ def _tables(connection: psycopg.Connection[Any], values: Values) -> tuple[tuple[
         "frequencies": sql.SQL("s.most_common_freqs::float8[]" if values != "none" else "NULL::float8[]"),
         "bounds": sql.SQL(_BOUNDS) if values == "all" else none,
     }
-    columns_of: dict[int, list[Column]] = {}
+    columns_of: dict[int, list[SourceColumn]] = {}
     measured: set[int] = set()
     for row in _rows(connection, _COLUMNS, [oids], **parts):
         columns_of.setdefault(row["table"], []).append(_column(row))
@@ -374,7 +373,7 @@ def _tables(connection: psycopg.Connection[Any], values: Values) -> tuple[tuple[
     keys = _rows(connection, _KEYS, [oids])
     references = _rows(connection, _REFERENCES, [oids])
     tables = tuple(
-        Table(
+        SourceTable(
             oid=row["oid"],
             schema=row["schema"],
             name=row["name"],
@@ -401,9 +400,9 @@ def _tables(connection: psycopg.Connection[Any], values: Values) -> tuple[tuple[
     return tables, notes
 
 
-def _column(row: dict[str, Any]) -> Column:
+def _column(row: dict[str, Any]) -> SourceColumn:
     element = Type(row["element_schema"], row["element"], row["element_enum"]) if row["element"] else None
-    return Column(
+    return SourceColumn(
         name=row["name"],
         number=row["number"],
         type=Type(row["type_schema"], row["type"], row["enum"], element),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgherd.cli.output import answer_console, confirm_changes, json_option, print_document, progress_console, yes_option
+from pgherd.cli.output import FiniteRange, answer_console, confirm_changes, json_option, print_document, progress_console, yes_option
 
 if TYPE_CHECKING:
     from pgherd.cli.balloon_demo import DemoLog, DemoOptions
@@ -134,7 +134,7 @@ def _show_status(balloon: Any) -> None:
 @click.option("--phase-length", metavar="TIME", help="Length of a phase.  [default: 10s]")
 @click.option("--phases", type=int, default=4, help="Number of phases.  [default: 4]")
 @click.option("--clients", type=int, default=4, help="Clients of the busy server.  [default: 4]")
-@click.option("--cores", type=float, help="Cores this demonstration may use.  [default: all]")
+@click.option("--cores", type=FiniteRange(0, min_open=True), help="Cores this demonstration may use.  [default: all]")
 @click.option("--run-as", metavar="USER", help="User that servers run as, when pgherd runs as root.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
 @yes_option

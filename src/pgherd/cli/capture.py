@@ -15,7 +15,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.units import parse_seconds
 
 if TYPE_CHECKING:
-    from pgherd.capture.fingerprint import Comparison, Fingerprint
+    from pgherd.capture.fingerprint import Fingerprint, QuantityComparison
     from pgherd.capture.model import Source
     from pgherd.capture.scripts import Mix
 
@@ -131,6 +131,7 @@ def _capture(plain: str, out: Path, duration: float, values: Literal["none", "co
         "scripts": [{"file": script.name, "weight": script.weight, "statements": script.statements} for script in mix.scripts],
         "lost": [*mix.lost, *lost, *source.notes, *_always_lost(values)],
         "fingerprint": fingerprint,
+        "total": vars(source.total),
         "command": _density(out, mix),
     }
     _write(out, text, mix, document)
@@ -239,7 +240,7 @@ def _read_fingerprint(captured: Path) -> Fingerprint:
         raise UsageError(f"{path} is not a file of pgherd capture; make a new capture") from None
 
 
-def _show_comparison(rows: list[Comparison], answer: str) -> None:
+def _show_comparison(rows: list[QuantityComparison], answer: str) -> None:
     from rich.table import Table
 
     console = answer_console()

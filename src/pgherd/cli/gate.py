@@ -87,7 +87,7 @@ def command(
     pgherd gate main last --junit gate.xml --markdown gate.md
     """
     from pgherd.report.gate import gate
-    from pgherd.report.gate_metrics import MetricLimit, Run, default_metric
+    from pgherd.report.gate_metrics import GateRun, MetricLimit, default_metric
     from pgherd.store.run_directory import RunDirectory
     from pgherd.study.analyse_run import refreshed
 
@@ -97,10 +97,10 @@ def command(
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(f"--metric names {', '.join(twice)} more than once; give each only once")
 
-    def read(name: str) -> Run:
+    def read(name: str) -> GateRun:
         directory = RunDirectory.find(name, runs)
         results = directory.results()
-        return Run(directory.name, refreshed(directory.record(), results), results)
+        return GateRun(directory.name, refreshed(directory.record(), results), results)
 
     old, new = read(baseline), read(run)
     result = gate(old, new, limits or [MetricLimit(default_metric(new.record), allowed)])

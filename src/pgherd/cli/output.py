@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -22,6 +23,17 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _DOCUMENT_STREAM = "pgherd.cli.output.stream"
 _AGREED = "pgherd.cli.output.agreed"
+
+
+class FiniteRange(click.FloatRange):
+    """Range of numbers without infinity, and without NaN, which is inside every range of click."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Convert the text, or fail as click does."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def answer_console() -> Console:
@@ -54,8 +66,6 @@ def print_document(document: dict[str, Any]) -> None:
 
 def _plain(value: Any) -> Any:
     """Convert a value to the types of JSON."""
-    import math
-
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

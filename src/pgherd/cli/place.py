@@ -9,23 +9,33 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pgherd.cli.output import answer_console, json_option, print_document, runs_option
+from pgherd.cli.output import FiniteRange, answer_console, json_option, print_document, runs_option
 from pgherd.model.errors import UsageError
 
 if TYPE_CHECKING:
     from pgherd.analysis.demand import Demand
-    from pgherd.analysis.host_plan import HostClass, Plan
+    from pgherd.analysis.host_class import HostClass
+    from pgherd.analysis.host_plan import Plan
+    from pgherd.model.load import LatencyObjective
 
 SCHEMA = "pgherd/place/2"
 _SHOWN = 20
 """Most rows of a table on the terminal."""
-_percent = click.FloatRange(0, 100, max_open=True)
+_percent = FiniteRange(0, 100, max_open=True)
 
 
 @click.command("place")
-@click.argument("demand", type=click.Path(path_type=Path), metavar="DEMAND.csv|DEMAND.parquet")
+@click.argument("demand", nargs=-1, required=True, metavar="DEMAND.csv|DEMAND.parquet|URL|CAPTURE...")
 @click.option("--hosts", type=click.Path(path_type=Path), metavar="FILE.yaml", help="Classes of hosts: capacity, price, count, labels.")
-@click.option("--host-run", multiple=True, metavar="[CLASS=]RUN", help="Take a class's CPU capacity from a density run (repeatable).")
+@click.option("--host-run", multiple=True, metavar="[CLASS=]RUN", help="Take capacities of a class from this run (repeatable).")
+@click.option("--slo", metavar="pN=TIME", help="Latency objective by which --host-run classifies each host and slot.")
+@click.option(
+    "--demand-run", multiple=True, metavar="[DATABASE=]RUN", help="Turn rates (tps) into CPU, memory and WAL by this run (repeatable)."
+)
+@click.option("--prometheus-match", metavar="database=LABEL", help="Label of a database in Prometheus.  [default: database=pod]")
+@click.option("--prometheus-select", metavar="MATCHERS", help="Further matchers, such as 'container=\"postgres\"'.")
+@click.option("--days", type=click.IntRange(1, 366), metavar="N", help="Days of Prometheus up to now.  [default: 7]")
+@click.option("--slots", type=click.IntRange(1, 288), metavar="N", help="Slots of a day of Prometheus.  [default: 24]")
 @click.option(
     "--constraints", type=click.Path(path_type=Path), metavar="FILE.csv", help="Constraints of databases: apart, labels, pin, host."
 )
@@ -43,7 +53,7 @@ _percent = click.FloatRange(0, 100, max_open=True)
 )
 @click.option(
     "--percentile",
-    type=click.FloatRange(50, 100),
+    type=FiniteRange(50, 100),
     default=95.0,
     show_default=True,
     metavar="PERCENT",
@@ -52,21 +62,30 @@ _percent = click.FloatRange(0, 100, max_open=True)
 @click.option("--lost-hosts", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Hosts that may fail together.")
 @click.option("--max-moves", type=click.IntRange(0), metavar="N", help="Start from the present placement, with at most N moves.")
 @click.option(
-    "--growth-percent", type=click.FloatRange(0), default=0.0, show_default=True, metavar="PERCENT", help="Growth of the demand per month."
+    "--growth-percent", type=FiniteRange(0), default=0.0, show_default=True, metavar="PERCENT", help="Growth of the demand per month."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the order of placement.")
-@click.option("--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write report, JSON, CSV and YAML here.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write report, JSON, CSV and YAML here. 'pgherd ui' shows plans in the runs directory.",
+)
 @click.option("--verify", type=click.IntRange(1), metavar="K", help="Run the K hosts with the highest CPU use here, scaled down.")
 @click.option("--verify-duration", metavar="TIME", help="Measured time of each slot with --verify.  [default: 4s]")
-@click.option(
-    "--verify-cores", type=click.FloatRange(0, min_open=True), metavar="N", help="Cores that --verify may use here.  [default: all]"
-)
+@click.option("--verify-cores", type=FiniteRange(0, min_open=True), metavar="N", help="Cores that --verify may use here.  [default: all]")
 @runs_option
 @json_option
 def command(
-    demand: Path,
+    demand: tuple[str, ...],
     hosts: Path | None,
     host_run: tuple[str, ...],
+    slo: str | None,
+    demand_run: tuple[str, ...],
+    prometheus_match: str | None,
+    prometheus_select: str | None,
+    days: int | None,
+    slots: int | None,
     constraints: Path | None,
     minimize: Literal["hosts", "price"],
     headroom_percent: float,
@@ -89,6 +108,9 @@ def command(
 
     \b
     pgherd place demand.csv --hosts hosts.yaml --output plan
+    pgherd place rates.csv --demand-run orders-run --hosts hosts.yaml
+    pgherd place orders/ billing/ --demand-run last --hosts hosts.yaml
+    pgherd place http://prometheus:9090 --prometheus-match database=pod --hosts hosts.yaml
     pgherd place demand.csv --hosts hosts.yaml --lost-hosts 1 --growth-percent 3
     pgherd place demand.csv --hosts hosts.yaml --constraints now.csv --max-moves 10
     pgherd place demand.csv --hosts hosts.yaml --verify 2
@@ -105,11 +127,15 @@ def command(
 
     from pgherd.analysis.host_plan import PlanOptions, as_document, make_plan
     from pgherd.prepare import fleet_files
+    from pgherd.prepare.host_runs import measured_classes
 
     classes = fleet_files.read_classes(hosts) if hosts is not None else []
-    classes = fleet_files.measured_classes(classes, host_run, runs)
+    classes = measured_classes(classes, host_run, runs, _objective(slo, host_run))
     rules = fleet_files.read_rules(constraints) if constraints is not None else []
-    fleet = fleet_files.read_demand(demand, percentile)
+    asked = {"match": prometheus_match, "select": prometheus_select, "days": days, "slots": slots}
+    capacities = {name for host in classes for name in host.capacity}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    fleet = _read_demand(demand, percentile, demand_run, runs, asked, capacities)
     options = PlanOptions(
         minimize=minimize,
         headroom=headroom_percent / 100,
@@ -123,9 +149,10 @@ def command(
     document = {"schema": SCHEMA, **as_document(plan, fleet)}
     written: list[Path] = []
     if output is not None:
+        from pgherd.analysis.database_moves import PlacedFleet
         from pgherd.report.plan_page import write_plan
 
-        written = write_plan(output, plan, fleet, classes, document)
+        written = write_plan(output, plan, PlacedFleet.of(plan, fleet, classes, rules, options), document)
     if verify is not None:
         requested = _requested(plan, fleet, classes, verify)
     if as_json and verify is None:
@@ -140,6 +167,49 @@ def command(
 
         code = max(code, run_study("place-verify", {**requested, "seed": seed, **changes}, runs=runs, as_json=as_json))
     return code
+
+
+def _objective(slo: str | None, host_run: Sequence[str]) -> LatencyObjective | None:
+    """Return the latency objective. Raises UsageError if it has another form or no curve."""
+    if slo is None:
+        return None
+    from pgherd.study.objectives import parse_objectives
+
+    objectives = parse_objectives([slo])
+    if len(objectives) > 1 or not host_run:
+        raise UsageError(f"--slo {slo}: give one objective, and a density run with --host-run, whose curve shows where it is missed")
+    return objectives[0]
+
+
+def _read_demand(
+    demand: Sequence[str], percentile: float, demand_run: Sequence[str], runs: Path, asked: dict[str, Any], capacities: set[str]
+) -> Demand:
+    """Read the demand of a file, a Prometheus server, or captures.
+
+    ``asked`` are fields of the request of Prometheus. ``capacities`` are the resources of which hosts have a capacity.
+    """
+    from pgherd.prepare import fleet_files, run_costs
+
+    if len(demand) == 1 and demand[0].startswith(("http://", "https://")):
+        from pgherd.prepare.prometheus_demand import PrometheusRequest, read_prometheus
+
+        if demand_run:
+            raise UsageError(f"--demand-run {demand_run[0]} turns rates into CPU, and Prometheus has the CPU itself; leave it out")
+        return read_prometheus(PrometheusRequest(demand[0], **asked), percentile, capacities)
+    if asked:
+        raise UsageError(
+            "--prometheus-match, --prometheus-select, --days and --slots apply to an address of Prometheus, such as http://HOST:9090"
+        )
+    paths = [Path(text) for text in demand]
+    file = next((path for path in paths if not path.is_dir()), None)
+    if len(paths) > 1 and file is not None:
+        raise UsageError(f"{file} is no directory of a capture, and only captures may be several; give one file or address")
+    costs = run_costs.read_costs(demand_run, runs, capacities)
+    if file is None:
+        from pgherd.prepare.capture_demand import read_captures
+
+        return read_captures(paths, percentile, costs)
+    return fleet_files.read_demand(paths[0], percentile, costs)
 
 
 def _requested(plan: Plan, fleet: Demand, classes: Sequence[HostClass], count: int) -> dict[str, Any]:
@@ -187,9 +257,10 @@ def _show(plan: Plan) -> None:
         console.print(text, markup=False)
     for text in plan.warnings:
         console.print(f"Warning: {text}.", markup=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("host", "DBs", "bottleneck", "slot", "use\n%", "interval", "misses\n%", "full in\nmonths", "unplaced\nif lost"):
-        table.add_column(name, justify="left" if name in ("host", "bottleneck", "slot") else "right", overflow="fold")
+    latency = ("latency",) if plan.latency else ()
+    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=bool(latency))  # for 80 columns
+    for name in ("host", "DBs", "bottleneck", "slot", "use\n%", "interval", *latency, "misses\n%", "full in\nmonths", "unplaced\nif lost"):
+        table.add_column(name, justify="left" if name in ("host", "bottleneck", "slot", "latency") else "right", overflow="fold")
     rows = sorted(plan.hosts, key=lambda row: -(row["use"].value or 0) if isinstance(row["use"], Finding) else 0)
     for row in rows[:_SHOWN]:
         use, miss = row["use"], row["miss_probability"]
@@ -203,6 +274,7 @@ def _show(plan: Plan) -> None:
             str(row["slot"]),
             f"{100 * (use.value or 0):.1f}",
             spread,
+            *(str(row.get("latency", "–")) for _ in latency),
             "–" if miss.value is None else f"{100 * miss.value:.1f}",
             "–" if months is None else f"{float(str(months)):.1f}",
             "–" if lost is None else str(lost),
@@ -232,6 +304,9 @@ def _comparison(plan: Plan) -> list[str]:
     means, over = found["hosts_by_means"].value, found.get("overloaded_by_means")
     if means is not None and over is not None and over.value is not None:
         lines.append(f"Packing by means needs {means:g} hosts, and overloads them in {over.value:.1%} of their slots.")
+    if "slots_within" in found:
+        near, beyond = (found[f"slots_{one}"].value or 0.0 for one in ("near", "beyond"))
+        lines.append(f"The latency objective is missed in {beyond:.1%} of the host slots, and the measured curve leaves {near:.1%} open.")
     first = found["months_until_first_full"].value
     if first is not None and math.isfinite(first):
         lines.append(f"The first host is full in {first:.1f} months.")

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pgherd.cli.metrics_options import metrics_options
 from pgherd.cli.output import json_option, progress_console, runs_option, yes_option
 from pgherd.model.errors import UsageError
+from pgherd.model.text import clean as clean_text
 from pgherd.study.study import studies, study_of
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def confirmed_copy(directory: RunDirectory, runs: Path, reason: str) -> RunDirec
         console.print(f"Other users can choose what run {directory.name} does, because {reason}. It would run:", markup=False)
         for line in what_it_runs(copy):
             console.print(line, markup=False, soft_wrap=True)
-        typed = click.prompt(f"Type {directory.name} to continue as {copy.name}", default="", show_default=False, err=True)
+        typed = click.prompt(clean_text(f"Type {directory.name} to continue as {copy.name}"), default="", show_default=False, err=True)
         if typed.strip() != directory.name:
             raise UsageError(f"'{typed.strip()}' is not {directory.name}: nothing was run")
     except BaseException:

@@ -327,7 +327,7 @@ class TerminalProgress(RunObserver):
     def finished(self, result: TrialResult) -> None:
         self._remaining.finish(time.monotonic() - self._started, result.trial.seconds())
         point = point_words(result.trial)
-        failed = [verdict.name for verdict in result.checks if verdict.taints]
+        failed = [check.name for check in result.checks if check.taints]
         outcome = f"failed: {result.error}" if result.error else _numbers(result)
         taint = f", tainted: {', '.join(failed)}" if failed else ""
         self._console.print(f"  {result.id}  {point:<16} {outcome}{taint}", highlight=False, markup=False)

@@ -15,6 +15,8 @@ from pgherd.study.study import Study
 
 RUN_SECTION = "Run and output"
 SHOWN_ALWAYS = ("help", "help_all")
+EXAMPLES_SHOWN = 3
+"""Number of examples in ``--help``. ``--help-all`` shows all."""
 
 
 class StudyOption(click.Option):
@@ -43,7 +45,9 @@ class StudyCommand(click.Command):
             context_settings={"allow_interspersed_args": False} if _takes_a_command(self.positional) else {},
         )
         self.params.append(
-            StudyOption(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help="Show all options.")
+            StudyOption(
+                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help="Show all options and defaults."
+            )
         )
         self._shown = shown
 
@@ -81,12 +85,11 @@ class StudyCommand(click.Command):
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(self.study.help)
-        if self.study.examples:
+        if examples := self.study.examples[: None if ctx.meta.get(_ALL) else EXAMPLES_SHOWN]:
             formatter.write_paragraph()
-            with formatter.indentation():
-                formatter.write_dl([*self.study.examples], col_max=64) if any(
-                    comment for _, comment in self.study.examples
-                ) else formatter.write_text("\n".join(command for command, _ in self.study.examples))
+            column = max((len(command) for command, comment in examples if comment), default=0)
+            for command, comment in examples:
+                formatter.write(f"  {command.ljust(column)}  {comment}".rstrip() + "\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the common options, or all of them in sections."""
@@ -94,19 +97,29 @@ class StudyCommand(click.Command):
         if not ctx.meta.get(_ALL):
             shown = [one for one in options if one.name in self._shown or "--help" in one.opts]
             order = [name.replace("-", "_") for name in self.study.common]
-            self._section(
-                ctx, formatter, "Options", sorted(shown, key=lambda one: order.index(one.name) if one.name in order else len(order))
-            )
+            shown.sort(key=lambda one: order.index(one.name) if one.name in order else len(order))
+            with formatter.section("Options"):
+                formatter.write_dl(_on_one_line(_records(ctx, shown), formatter.width), col_max=_MAX_COLUMN)
             return
         for section in (*SECTIONS, RUN_SECTION):
-            self._section(ctx, formatter, section, [one for one in options if getattr(one, "section", RUN_SECTION) == section])
+            if records := _records(ctx, [one for one in options if getattr(one, "section", RUN_SECTION) == section]):
+                with formatter.section(section):
+                    formatter.write_dl(records)
 
-    @staticmethod
-    def _section(ctx: click.Context, formatter: click.HelpFormatter, title: str, options: Sequence[click.Option]) -> None:
-        records = [record for one in options if (record := one.get_help_record(ctx)) is not None]
-        if records:
-            with formatter.section(title):
-                formatter.write_dl(records)
+
+def _records(ctx: click.Context, options: Sequence[click.Option]) -> list[tuple[str, str]]:
+    return [record for one in options if (record := one.get_help_record(ctx)) is not None]
+
+
+_MAX_COLUMN = 30
+"""Width of the first column in help texts, as in click: longer names have a separate line."""
+
+
+def _on_one_line(records: Sequence[tuple[str, str]], width: int) -> list[tuple[str, str]]:
+    """Return the records without those defaults that would need a second line. ``--help-all`` has all."""
+    column = max(len(names) for names, _ in records if len(names) <= _MAX_COLUMN)
+    room = width - column - 4  # two spaces before the names, and two after
+    return [(names, text if len(text) <= room else text.partition("  [default")[0]) for names, text in records]
 
 
 _ALL = "pgherd.cli.help_all"

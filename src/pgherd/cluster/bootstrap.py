@@ -78,7 +78,7 @@ def _start(orders: dict[str, Any]) -> dict[str, Any]:
             start_new_session=True,
         )
     start = _start_time(process.pid)
-    _write_private(directory / "pid", f"{process.pid} {start}\n")
+    _write_private(directory / "pid", f"{process.pid} {start} {_boot()}\n")
     time.sleep(_SETTLE_S)
     if process.poll() is not None:
         log_end = _tail(directory)
@@ -290,10 +290,15 @@ def _run_checked(argv: list[str], advice: str) -> None:
 def _running(directory: Path) -> tuple[int, int] | None:
     """Return pid and start time of the agent in a directory, if it runs."""
     try:
-        pid, start = map(int, (directory / "pid").read_text(encoding="utf-8").split())
+        pid, start, boot = (directory / "pid").read_text(encoding="utf-8").split()
     except (OSError, ValueError):
         return None
-    return (pid, start) if _start_time(pid) == start else None
+    return (int(pid), int(start)) if boot == _boot() and _start_time(int(pid)) == int(start) else None
+
+
+def _boot() -> str:
+    """Return the kernel's identifier of this boot: start times are comparable only within one."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _start_time(pid: int) -> int | None:

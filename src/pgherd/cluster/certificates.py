@@ -51,7 +51,7 @@ class Authority:
 
 
 def authority(cluster: str) -> Authority:
-    """Create an authority."""
+    """Return the authority of a new cluster, with its key."""
     from cryptography import x509
 
     key = _new_key()

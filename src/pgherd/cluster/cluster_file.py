@@ -34,7 +34,7 @@ class AgentRecord(Model):
 
 
 class ClusterRecord(Model):
-    """Cluster: its scheduler (address, pid and start time on this machine), its agents, and the configuration of SSH.
+    """Cluster: its scheduler (address, pid, start time and boot of this machine), its agents, and the configuration of SSH.
 
     ``private`` records that hosts should have private environments.
     """
@@ -44,6 +44,7 @@ class ClusterRecord(Model):
     address: str
     pid: int
     start: int
+    boot: str = ""
     hosts: tuple[AgentRecord, ...] = ()
     ssh_config: str | None = None
     private: bool = False

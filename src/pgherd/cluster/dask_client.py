@@ -176,7 +176,6 @@ class DaskClusterClient:
 
     @property
     def scheduler(self) -> str:
-        """Return the scheduler's address."""
         return str(self._client.scheduler.address)
 
     def joined(self) -> dict[str, str]:

@@ -81,7 +81,7 @@ def on_host(name: str) -> Iterator[None]:
 
 
 class RemoteObject(Protocol):
-    """Object on one host."""
+    """Object that an agent created on its host, and that this process calls."""
 
     host: str
     """Name in the cluster: that in ``--hosts``, or the name under which its worker joined."""

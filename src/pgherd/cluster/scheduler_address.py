@@ -20,7 +20,7 @@ from pgherd.model.errors import UsageError
 if TYPE_CHECKING:
     from distributed import Security
 
-TLS_DIRECTORY = "PGHERD_CLUSTER_TLS"
+TLS_DIRECTORY = "PGHERD_CLUSTER_CERTS"
 """Environment variable for the directory of ``authority.pem`` and ``member.pem`` of a scheduler that was not started
 here.
 """

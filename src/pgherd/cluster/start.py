@@ -115,7 +115,8 @@ def stop(name: str, say: Say, *, forget: bool = False) -> list[str]:
 
 def scheduler_lives(known: ClusterRecord) -> bool:
     """Return whether the scheduler's process runs. Clusters are recorded on the machine where they were started."""
-    return processes.start_time(LocalNode(), known.pid) == known.start
+    node = LocalNode()
+    return processes.boot_id(node) == known.boot and processes.start_time(node, known.pid) == known.start
 
 
 def _start_new(wanted: StartRequest, say: Say) -> ClusterRecord:
@@ -133,7 +134,9 @@ def _start_new(wanted: StartRequest, say: Say) -> ClusterRecord:
         raise
     say(f"the scheduler listens at {where}")
     identity = uuid.uuid4().hex[:12]
-    known = ClusterRecord(name=wanted.name, id=identity, address=where, pid=pid, start=start_time, ssh_config=wanted.ssh.config)
+    boot = processes.boot_id(LocalNode())
+    place = {"address": where, "pid": pid, "start": start_time, "boot": boot}
+    known = ClusterRecord(name=wanted.name, id=identity, ssh_config=wanted.ssh.config, **place)
     cluster_file.save(known)
     return known
 

@@ -43,7 +43,7 @@ from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.prepare import volumes
 from pgherd.prepare.prepared_study import PreparedStudy, VolumeContents, prepare, runnable
-from pgherd.runner import trial_checks
+from pgherd.runner import memory_checks
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.deploy.huge_pages import probe_huge_pages
 from pgherd.runner.execute import phases
@@ -227,7 +227,7 @@ class HostAgent:
         """Keep the values of the run's variables for commands, until the run ends. They are not recorded."""
         self._do(lambda: secrets.keep_variables(values))
 
-    def golden(self, step: str, *arguments: Any) -> Any:
+    def templates(self, step: str, *arguments: Any) -> Any:
         """Run a step of transferring templates between hosts: the method of ``TemplateTransfer`` of that name. Raises as that
         method.
         """
@@ -416,7 +416,7 @@ class HostAgent:
         self._driven = None
         files = [path for path in sorted(self._trial.rglob("*")) if path.is_file()]
         self._files = [(str(path.relative_to(self._trial)), path.stat().st_size) for path in files]
-        return HostResult(results, checks + trial_checks.judge_memory(part, checked, kills, limits), kills)
+        return HostResult(results, checks + memory_checks.judge_memory(part, checked, kills, limits), kills)
 
     def _collect(self, position: tuple[int, int]) -> tuple[list[FileChunk], tuple[int, int] | None]:
         number, offset = position
@@ -446,7 +446,7 @@ class HostAgent:
         self._discard()
         kills = self._open_fleet().oom_kills()
         self._open_fleet().mark_unhealthy()
-        return HostResult([], trial_checks.judge_memory(part, [], kills, limits), kills)
+        return HostResult([], memory_checks.judge_memory(part, [], kills, limits), kills)
 
     def _end(self) -> list[str]:
         try:

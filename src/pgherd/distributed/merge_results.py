@@ -215,7 +215,7 @@ CLOCK_OFFSET = "clock-offset"
 START_SKEW = "start-skew"
 ALL_HOSTS = "all-hosts-present"
 
-_OF_TARGETS = ("overlap", "no-failed-transactions", "no-checkpoint", "no-autovacuum", "switch-skew")
+_OF_TARGETS = ("overlap", "no-failed-transactions", "no-checkpoint", "no-autovacuum", "steady", "switch-skew")
 """Checks of the loaded targets. They do not apply to a phase, or a host, without load."""
 _OF_ALL_HOSTS = ("overlap", "switch-skew")
 

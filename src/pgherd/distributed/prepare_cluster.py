@@ -5,6 +5,7 @@ The first host completes the request. The user's files are sent there, and the r
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -241,7 +242,9 @@ def _host(name: str, met: HostInfo, address: str | None, asked: Model | None = N
             f"a host has joined the cluster as '{name}'; give it a name of letters, digits, '.', ':', '-' and '_': dask worker --name NAME"
         )
     cores, memory = prepare_hosts.one_host(getattr(asked, "host_cores", None), getattr(asked, "host_memory", None), met.facts, name)
-    return Host(name=name, cores=cores, memory=memory, labels={**met.labels, PIN: name}, address=address)  # the label by which it is pinned
+    nodes = met.facts.cpu_nodes[: math.ceil(cores)]
+    labels = {**met.labels, PIN: name}  # the label by which it is pinned
+    return Host(name=name, cores=cores, cpu_nodes=nodes, memory=memory, labels=labels, address=address)
 
 
 def counted(cores: float | None) -> str:
@@ -258,7 +261,7 @@ def _require_same_version(met: Mapping[str, HostInfo]) -> None:
 
 def _require_deployable(asked: ClusterRequest) -> None:
     """Require that agents can deploy the request: private servers only, and no other studies as a comparison's scenarios."""
-    if getattr(asked, "dsn", None) is not None or getattr(asked, "servers", None) is not None:
+    if getattr(asked, "dsn", ()) or getattr(asked, "servers", None) is not None:
         raise UsageError(_EXTERNAL)
     other = sorted(
         {

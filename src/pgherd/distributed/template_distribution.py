@@ -86,19 +86,19 @@ class TemplateDistribution:
         new = {host: part for host, part in parts.items() if not _contents(part) <= self._checked_contents.get(host, set())}
         if not new or len(self._pool.hosts()) < 2:
             return
-        lacks: dict[str, dict[str, str]] = self._pool.each("golden", {host: ("lacks", part) for host, part in new.items()})
+        lacks: dict[str, dict[str, str]] = self._pool.each("templates", {host: ("lacks", part) for host, part in new.items()})
         for host in lacks:
             self._checked_contents.setdefault(host, set()).update(_contents(new[host]))
         missing = {key: bin_ for host_missing in lacks.values() for key, bin_ in host_missing.items()}
         if missing:
-            has = self._pool.each("golden", dict.fromkeys(self._pool.hosts(), ("has", missing)))
+            has = self._pool.each("templates", dict.fromkeys(self._pool.hosts(), ("has", missing)))
             for errand in errands(lacks, has):
                 self._run(errand)
 
     def _run(self, errand: TransferJob) -> None:
         began = time.monotonic()
         try:
-            manifest: Manifest = self._pool.call(errand.source, "golden", "lend", errand.key, errand.bin, timeout=_STEP_TIMEOUT_S)
+            manifest: Manifest = self._pool.call(errand.source, "templates", "lend", errand.key, errand.bin, timeout=_STEP_TIMEOUT_S)
             self._carry(errand, manifest, began)
         except HostLost:
             pass  # the next call to that host reports it
@@ -112,7 +112,7 @@ class TemplateDistribution:
         self._watcher.setup(f"copying a template ({size}) from {source} to {', '.join(errand.to)}")
         to, received = self._each("borrow", errand.to, manifest), 0
         while to:
-            load: Chunk = self._pool.call(source, "golden", "piece", timeout=_STEP_TIMEOUT_S)
+            load: Chunk = self._pool.call(source, "templates", "piece", timeout=_STEP_TIMEOUT_S)
             to = self._each("add", to, load.data)
             interruption.check()
             received += len(load.data)
@@ -135,7 +135,7 @@ class TemplateDistribution:
 
         def run_step(host: str) -> None:
             try:
-                self._pool.call(host, "golden", step, *arguments, timeout=timeout)
+                self._pool.call(host, "templates", step, *arguments, timeout=timeout)
             except (PgherdError, OSError) as error:
                 failed[host] = error
 

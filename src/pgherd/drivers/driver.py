@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from math import floor, inf, isfinite
+from math import floor, inf
 from typing import Any, Protocol
 
 import pgherd.drivers
@@ -157,14 +157,14 @@ class CumulativeCurve:
         return [after - before for before, after in pairwise(levels)]
 
 
-def finite(value: Any) -> float:
-    """Return a number of another program's report. Raises ValueError or TypeError if it is infinite or no number."""
+def amount(value: Any) -> float:
+    """Return a number of another program's report. Raises ValueError or TypeError if it is negative, infinite or no number."""
     try:
         number = float(value)
     except OverflowError:
         number = inf
-    if not isfinite(number):
-        raise ValueError(f"{str(value)[:20]} is no finite number")
+    if not 0 <= number < inf:
+        raise ValueError(f"{str(value)[:20]} is no finite number of at least 0")
     return number
 
 

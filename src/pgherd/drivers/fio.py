@@ -32,7 +32,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Any, Literal
 
-from pgherd.drivers.driver import CumulativeCurve, DriverSpan, Endpoint, MeasuredWindow, finite
+from pgherd.drivers.driver import CumulativeCurve, DriverSpan, Endpoint, MeasuredWindow, amount
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.model.result import Latency, TargetResult
@@ -340,26 +340,26 @@ def _report(document: Mapping[str, Any], jobs: list[dict[str, Any]], version: st
         raise ValueError(f"fio failed with error {failed[0]['error']} in job '{failed[0].get('jobname', '')}': {last_messages(files)}")
     return FioReport(
         version=version.removeprefix("fio-"),
-        at=finite(document.get("timestamp_ms", 1000 * document.get("timestamp", 0))) / 1000,
+        at=amount(document.get("timestamp_ms", 1000 * document.get("timestamp", 0))) / 1000,
         directions={direction: _direction_stats(jobs, direction) for direction in DIRECTIONS},
-        cpu=max((finite(job.get("usr_cpu", 0.0)) + finite(job.get("sys_cpu", 0.0))) / 100 for job in jobs),
+        cpu=max((amount(job.get("usr_cpu", 0.0)) + amount(job.get("sys_cpu", 0.0))) / 100 for job in jobs),
     )
 
 
 def _direction_stats(jobs: list[dict[str, Any]], direction: Direction) -> DirectionStats:
     parts = [job.get(direction) or {} for job in jobs]
-    ios = sum(finite(part.get("total_ios", 0)) for part in parts)
+    ios = sum(amount(part.get("total_ios", 0)) for part in parts)
     if not ios:
         return DirectionStats()
-    total = sum(finite(part.get("total_ios", 0)) * _lat(part, "mean") for part in parts)
+    total = sum(amount(part.get("total_ios", 0)) * _lat(part, "mean") for part in parts)
     percentiles: dict[float, float] = {}
     for part in parts:
         for name, value in _percentiles(part).items():
             percentiles[name] = max(percentiles.get(name, 0.0), value)
     return DirectionStats(
         ios=ios,
-        bytes=sum(finite(part.get("io_bytes", 0)) for part in parts),
-        seconds=max(finite(part.get("runtime", 0)) for part in parts) / 1000,
+        bytes=sum(amount(part.get("io_bytes", 0)) for part in parts),
+        seconds=max(amount(part.get("runtime", 0)) for part in parts) / 1000,
         mean=total / ios / 1e6,
         maximum=max(_lat(part, "max") for part in parts) / 1e6,
         percentiles=percentiles,
@@ -368,7 +368,7 @@ def _direction_stats(jobs: list[dict[str, Any]], direction: Direction) -> Direct
 
 
 def _lat(part: Mapping[str, Any], name: str) -> float:
-    return finite((part.get("lat_ns") or {}).get(name, 0.0))
+    return amount((part.get("lat_ns") or {}).get(name, 0.0))
 
 
 def _percentiles(part: Mapping[str, Any]) -> dict[float, float]:
@@ -376,7 +376,7 @@ def _percentiles(part: Mapping[str, Any]) -> dict[float, float]:
     for name in ("lat_ns", "clat_ns"):
         percentiles = (part.get(name) or {}).get("percentile")
         if percentiles:
-            return {round(finite(share) / 100, 6): finite(value) / 1e6 for share, value in percentiles.items() if finite(share) > 0}
+            return {round(amount(share) / 100, 6): amount(value) / 1e6 for share, value in percentiles.items() if amount(share) > 0}
     return {}
 
 
@@ -393,7 +393,7 @@ def read_logs(files: Mapping[str, str]) -> list[IopsSample]:
         for line in text[: text.rfind("\n") + 1].splitlines():
             columns = [column.strip() for column in line.split(",")]
             try:
-                at, value, direction = finite(int(columns[0])) / 1000, finite(columns[1]), int(columns[2])
+                at, value, direction = amount(int(columns[0])) / 1000, amount(columns[1]), int(columns[2])
             except (ValueError, IndexError):
                 continue
             if direction in (0, 1):

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pgherd.drivers.driver import CumulativeCurve, DriverSpan, Endpoint, MeasuredWindow, finite
+from pgherd.drivers.driver import CumulativeCurve, DriverSpan, Endpoint, MeasuredWindow, amount
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.model.result import TargetResult
@@ -154,13 +154,12 @@ def read_report(files: Mapping[str, str]) -> dict[str, Any]:
     if error and not INTERRUPTED.match(str(error)):
         raise ValueError(f"iperf3: {error}")
     try:
-        intervals, remote = list(_intervals(report)), _remote_cpu(report)
+        intervals = list(_intervals(report))
+        _remote_cpu(report)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"iperf3's report has an unexpected form: {error}") from None
     if not intervals:
         raise ValueError("iperf3's report has no interval: it ended within its first second")
-    if any(interval.bytes < 0 for interval in intervals) or (remote or 0.0) < 0:
-        raise ValueError("iperf3's report has a negative count")
     return report
 
 
@@ -171,7 +170,7 @@ def _no_number(constant: str) -> float:
 def _remote_cpu(report: Mapping[str, Any]) -> float | None:
     """Return the CPU usage of the remote end as a fraction of one CPU, if it reported it."""
     remote = report.get("end", {}).get("cpu_utilization_percent", {}).get("remote_total")
-    return finite(remote) / 100 if remote else None
+    return amount(remote) / 100 if remote else None
 
 
 def _first(report: Mapping[str, Any], started: float) -> float:
@@ -180,7 +179,7 @@ def _first(report: Mapping[str, Any], started: float) -> float:
     It is neither before the start of the process nor before the whole second that iperf3 reports.
     """
     try:
-        reported = finite(report["start"]["timestamp"]["timesecs"])
+        reported = amount(report["start"]["timestamp"]["timesecs"])
     except (KeyError, TypeError, ValueError):
         return started
     return max(started, reported) if reported < started + 60 else started
@@ -189,16 +188,22 @@ def _first(report: Mapping[str, Any], started: float) -> float:
 def _intervals(report: Mapping[str, Any]) -> Iterator[_Interval]:
     for interval in report.get("intervals", ()):
         total, streams = interval.get("sum", {}), interval.get("streams", ())
-        if total.get("omitted") or finite(total.get("end", 0)) <= finite(total.get("start", 0)):
+        if total.get("omitted") or amount(total.get("end", 0)) <= amount(total.get("start", 0)):
             continue
         yield _Interval(
-            start=finite(total["start"]),
-            end=finite(total["end"]),
-            bytes=finite(total["bytes"]),
-            retransmits=None if total.get("retransmits") is None else finite(total["retransmits"]),
-            rtts=tuple(finite(stream["rtt"]) / 1000 for stream in streams if stream.get("rtt")),
-            windows=tuple(finite(stream["snd_cwnd"]) for stream in streams if stream.get("snd_cwnd")),
+            start=amount(total["start"]),
+            end=amount(total["end"]),
+            bytes=amount(total["bytes"]),
+            retransmits=_retransmits(total),
+            rtts=tuple(amount(stream["rtt"]) / 1000 for stream in streams if stream.get("rtt")),
+            windows=tuple(amount(stream["snd_cwnd"]) for stream in streams if stream.get("snd_cwnd")),
         )
+
+
+def _retransmits(total: Mapping[str, Any]) -> float | None:
+    """Return the retransmits of an interval. Where the kernel reports none, iperf3 may write -1 or 2^32 - 2 (its issue 725)."""
+    count = total.get("retransmits")
+    return amount(count) if count is not None and 0 <= count < 2**31 else None
 
 
 def _curve(first: float, counts: list[tuple[float, float]]) -> CumulativeCurve:

@@ -1,7 +1,7 @@
 """Driver for pgbench.
 
 ``Load.options``: ``define:NAME`` (pgbench's -D NAME=value), ``seed`` (--random-seed), ``max_tries`` (--max-tries), ``latency_limit`` (-L,
-milliseconds).
+milliseconds), ``transactions`` (-t), ``delay`` (seconds before pgbench starts).
 
 **Counting.** Transactions are counted on a cumulative curve through pgbench's progress lines. Each line adds its rate times the time since
 the line before, and the total of the final report is the last point. The transactions of a window are the difference of the curve at
@@ -27,6 +27,9 @@ throughput (Little, Operations Research 9, 1961).
 
 Each slice starts with the transactions in progress, which synchronizes the clients. The effect lasts for a few transactions. If these take
 long compared with the counted part of a slice, the count would reflect the slices more than the load, so there is none.
+
+**Transactions.** A load with a number of transactions ends by itself. All of them count, whether they ended in the window or not, and
+``connect_ms`` is the time to connect before them.
 
 **Scripts.** If a load's scripts have names, transactions that ended in the window are also counted by name, using the script's number in
 the log. The count is exact if every transaction is logged (``sampling`` 1). Otherwise it is the script's fraction of the logged
@@ -70,6 +73,8 @@ _LAG_PARTS = 30
 _MIN_LAG_PARTS = 4
 
 _FLAGS = {"seed": "--random-seed", "max_tries": "--max-tries", "latency_limit": "--latency-limit"}
+_IN_ARGV = ("transactions", "delay")
+"""Options that ``argv`` adds."""
 
 
 class PgbenchDriver:
@@ -91,7 +96,8 @@ class PgbenchDriver:
             UsageError: an unknown option, a variable name that pgbench does not accept, or no script.
         """
         argv = [f"{endpoint.bin}/pgbench", "-n", "-M", load.protocol, "-c", str(load.clients), "-j", str(load.threads)]
-        argv += ["-T", str(max(1, ceil(seconds))), "-P", "1", "--progress-timestamp"]
+        length = ["-t", load.options["transactions"]] if load.ends_itself else ["-T", str(max(1, ceil(seconds)))]
+        argv += [*length, "-P", "1", "--progress-timestamp"]
         argv += ["-l", f"--log-prefix={endpoint.output}/log"]
         if load.sampling < 1:
             argv.append(f"--sampling-rate={load.sampling:g}")
@@ -110,7 +116,8 @@ class PgbenchDriver:
                 argv += ["-f", f"{script.source}@{script.weight}"]
         if not builtin:
             argv += ["-s", str(endpoint.scale)]
-        return [*argv, "-h", endpoint.host, "-p", str(endpoint.port), "-U", endpoint.user, endpoint.database]
+        argv += ["-h", endpoint.host, "-p", str(endpoint.port), "-U", endpoint.user, endpoint.database]
+        return ["sh", "-c", 'sleep "$0" && exec "$@"', load.options["delay"], *argv] if "delay" in load.options else argv
 
     def span(self, files: Mapping[str, str], started: float, stop: float) -> DriverSpan:
         """Return the interval from the first transaction's start, with all clients connected, to the stop.
@@ -139,6 +146,8 @@ class PgbenchDriver:
         report, progress = read_report(files), read_progress(files.get("stderr", ""))
         span = self.span(files, started, window.stop)
         logged = list(read_logs(files, load.rate is not None))
+        if load.ends_itself:
+            return _all_transactions(report, logged, span, window, target)
         if window.turns:
             counted = count_in_slices(report, logged, window, load.clients, target)
         else:
@@ -160,13 +169,36 @@ class PgbenchDriver:
         )
 
 
+def _all_transactions(
+    report: PgbenchReport, logged: Sequence[LoggedTransaction], span: DriverSpan, window: MeasuredWindow, target: str
+) -> TargetResult:
+    """Return the result of a load that ended by itself."""
+    seconds = window.end - window.start
+    per_second = [0.0] * floor(seconds + 1e-6)
+    for transaction in logged:
+        if 0 <= (second := floor(transaction.at - window.start)) < len(per_second):
+            per_second[second] += 1
+    return TargetResult(
+        target=target,
+        driver=PgbenchDriver.name,
+        transactions=report.transactions,
+        throughput=report.transactions / seconds,
+        per_second=per_second,
+        latency=latency([transaction.latency for transaction in logged], report.latency),
+        failed=report.failed,
+        first=min((_start(transaction) for transaction in logged), default=span.first),
+        last=max((transaction.at for transaction in logged), default=span.last),
+        values={"connect_ms": 1000 * report.connecting},
+    )
+
+
 def late_counts(
     objectives: Sequence[LatencyObjective], sample: Sequence[LoggedTransaction], start: float, end: float
 ) -> dict[str, dict[str, Any]]:
     """Return values and series of the logged transactions for latency objectives. Empty without an objective.
 
     ``logged_tx`` is their number, ``late_p99_10ms_tx`` the number of those beyond an objective's limit, both in total and by whole
-    seconds, and ``p99_ms`` the percentile.
+    seconds, ``p99_ms`` the percentile, and ``p99_least_ms`` the smallest limit that the transactions keep.
     """
     if not objectives:
         return {}
@@ -174,18 +206,33 @@ def late_counts(
     values: dict[str, float] = {"logged_tx": len(latencies)}
     seconds = floor(end - start + 1e-6)
     series = {"logged_tx": [0.0] * seconds, **{f"late_{objective.key}_tx": [0.0] * seconds for objective in objectives}}
+    by_second: list[list[float]] = [[] for _ in range(seconds)]
     for transaction in sample:
         second = min(int(transaction.at - start), seconds)
         if second < seconds:
+            by_second[second].append(transaction.latency)
             series["logged_tx"][second] += 1
             for objective in objectives:
                 series[f"late_{objective.key}_tx"][second] += transaction.latency > objective.limit_ms
+    in_seconds = [sorted(part) for part in by_second if part]
     for objective in objectives:
         values[f"late_{objective.key}_tx"] = len(latencies) - bisect_right(latencies, objective.limit_ms)
         found = percentile(latencies, objective.percentile / 100)
         if found is not None:
             values[f"{objective.name}_ms"] = found
+        if latencies:
+            values[f"{objective.name}_least_ms"] = _least_limit(objective, latencies, in_seconds)
     return {"values": values, "series": series}
+
+
+def _least_limit(objective: LatencyObjective, ordered: Sequence[float], in_seconds: Sequence[Sequence[float]]) -> float:
+    """Return the smallest limit of the percentile that sorted latencies keep, in total and in each second."""
+
+    def least(latencies: Sequence[float], late: float) -> float:
+        return latencies[max(len(latencies) - 1 - floor(late), 0)]
+
+    total = least(ordered, objective.allowed * len(ordered))
+    return max([total, *(least(part, objective.most_late(len(part))) for part in in_seconds)])
 
 
 def _count(
@@ -325,6 +372,8 @@ def _options(load: Load) -> list[str]:
     argv: list[str] = []
     for option, value in load.options.items():
         kind, _, name = option.partition(":")
+        if option in _IN_ARGV:
+            continue
         if kind == "define" and re.fullmatch(r"[A-Za-z0-9_]+", name):
             argv += ["-D", f"{name}={value}"]
         elif kind == "define":
@@ -334,7 +383,7 @@ def _options(load: Load) -> list[str]:
         elif option in _FLAGS:
             argv.append(f"{_FLAGS[option]}={value}")
         else:
-            raise UsageError(f"pgbench has no option '{option}'; known: connect, define:NAME, {', '.join(_FLAGS)}")
+            raise UsageError(f"pgbench has no option '{option}'; known: connect, define:NAME, {', '.join((*_FLAGS, *_IN_ARGV))}")
     return argv
 
 

@@ -92,8 +92,10 @@ def _events(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterato
     progress: dict[tuple[str, bool], DriverTotals] = {}
     if results:
         for t in _instants(results[0].started, results[-1].ended, RUN_STEP):
-            for sample in run_metrics.run_info(record):
+            for sample in (*run_metrics.run_info(record), *run_metrics.objective_limits(record)):
                 add(sample._replace(t=t))
+        for sample in run_metrics.capacity_samples(record, results[-1].ended):
+            add(sample)
     for result in results:
         until_now = (sample for t in _instants(result.started, result.ended, STEP) for sample in totals.samples(t) if t < result.ended)
         for sample in (*until_now, *_trial_and_phases(record, result), *_progress(run, record, result, progress)):

@@ -136,7 +136,6 @@ class MetricsServer:
             self._collection, self._labels = collection, run_metrics.common_labels(record)
 
     def close(self) -> None:
-        """Stop answering."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -289,7 +288,7 @@ class MetricsCollector:
         """Return all current samples, unordered."""
         now, live = time.time(), read_live(self._run)
         trial = None if live is None else live.trial
-        samples = list(run_metrics.run_info(self._record))
+        samples = [*run_metrics.run_info(self._record), *run_metrics.objective_limits(self._record)]
         for result in self._ended():
             self._follow_to_end(result)
             self._totals.add(result)

@@ -23,8 +23,10 @@ from pgherd.node.protocol import Command, Node
 
 _RECLAIM_TIMEOUT_S = 30.0
 _RECLAIM_ATTEMPTS = 5
-_LEAST_FREE = 16 * 2**20
+_LEAST_FREE = 4 * 2**20
 """Bytes above the memory in use at which a v1 limit stays meanwhile: connections that begin do not reach it."""
+_FREE_SHARE = 1 / 32
+"""The same as a share of the memory in use: less than pg_balloon keeps available by default, so that it makes room."""
 _OOM_LINE = re.compile(r"^(?:<\d+>)?\[\s*(\d+\.\d+)\] oom-kill:(.*)$", re.MULTILINE)
 
 
@@ -141,10 +143,11 @@ def _try_limit_v1(node: Node, group: str, memory: int, swap: int | None) -> bool
             if error.errno != errno.EBUSY:
                 raise _refusal(file, value, error) from error
             if file == memory_file:
-                # v1 keeps the old limit, which no process notices. A limit just above the memory in use is noticed.
-                used = int(text_of(node, f"{group}/memory.usage_in_bytes") or 0)
+                # v1 keeps the old limit, which no process notices. A lower one just above the memory in use is noticed.
+                used, limit = (int(text_of(node, f"{group}/memory.{name}_in_bytes") or 0) for name in ("usage", "limit"))
+                free = min(int(max(_LEAST_FREE, _FREE_SHARE * used)), (limit - used) // 2)
                 with contextlib.suppress(OSError):
-                    node.write(file, str(max(memory, used + _LEAST_FREE)).encode())
+                    node.write(file, str(max(memory, used + free)).encode())
             return False
     return True
 

@@ -224,7 +224,7 @@ class CgroupUnavailable(Exception):
 def find(node: Node, layout: CgroupHierarchies | None = None) -> CgroupParent:
     """Return the best parent for groups, tested with a temporary probe group.
 
-    Raises NoBase.
+    Raises CgroupUnavailable.
     """
     layout = layout or read_layout(node)
     if layout.manager == "v1":

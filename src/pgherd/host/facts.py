@@ -58,7 +58,8 @@ def gather(node: Node) -> HostFacts:
     clock = cpus.cpu_frequency(node, usable)
     smt = cpus.simultaneous_multithreading(node, threads)
     hypervisor = hypervisor_of(node, processors.hypervisor)
-    nodes = len(set(cpus.numa_nodes(node, usable).values())) or None
+    node_of = cpus.numa_nodes(node, usable)
+    nodes = len(set(node_of.values())) or None
     cores = min(float(len(usable)), limits.cores or float("inf"))
     memory = parse_meminfo(text_of(node, "/proc/meminfo"))
     total, available = memory.get("MemTotal", 0), memory.get("MemAvailable", 0)
@@ -75,6 +76,7 @@ def gather(node: Node) -> HostFacts:
         physical_cores=len(set(threads.values())) if len(threads) == len(usable) else None,
         smt=smt,
         numa_nodes=nodes,
+        cpu_nodes=tuple(node_of.values()) if len(node_of) == len(usable) else (),
         cpu_model=processors.model,
         virtualisation=hypervisor,
         governor=clock.governor,

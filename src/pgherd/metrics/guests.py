@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 from pgherd.host.kernel_files import TICKS, number, process_fields
@@ -273,6 +274,7 @@ class GuestBalloonSampler:
             }
             if float(document["last_update"]) > 0 and "at" in document:
                 values["guest.statistics_age"] = max(float(document["at"]) - float(document["last_update"]), 0.0)
+            _require_finite(values)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise _foreign(raw, error) from None
         yield source.entity, values
@@ -297,6 +299,11 @@ class BalloonManagerSampler:
             yield source.entity, {"cpu.usage": float(json.loads(raw)["cpu"])}
         except (KeyError, TypeError, OverflowError) as error:
             raise _foreign(raw, error) from None
+
+
+def _require_finite(values: Mapping[str, float]) -> None:
+    if not all(map(isfinite, values.values())):
+        raise OverflowError("a number is infinite or NaN")
 
 
 def _foreign(raw: str, error: Exception) -> ValueError:
@@ -373,6 +380,8 @@ class QemuBlockstatsSampler:
                 raise TypeError("no list")
             named_statistics = [(_drive_name(drive), drive["stats"]) for drive in drives]
             readings = [(name, _drive_values(statistics)) for name, statistics in named_statistics if name]
+            for _, values in readings:
+                _require_finite(values)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"'{raw[:40]}' is no answer to query-blockstats ({error})") from None
         for name, values in readings:

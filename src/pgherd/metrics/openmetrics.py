@@ -100,6 +100,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "guest_machine": {"guest": _ALL},
     "kernel_io": {"platform": _ALL},
     "memory": {"host": _ALL, "guest": _ALL},
+    "objective_waits": {"server": _ALL},
     "pg_io": {"server": _ALL},
     "pg_wal": {"server": _ALL},
     "pressure": {"host": _ALL, "guest": _ALL, RUN_CGROUP: _ALL, "container": _ALL},
@@ -120,6 +121,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "swap": {"swap": _ALL, "guest-swap": _ALL},
     "tlb": {"server": _ALL},
     "waits": {"server": _ALL},
+    "wakeups": {"container": _ALL},
     "vmstat": {"host": _ALL, "guest": _ALL},
     "zram": {"zram": _ALL},
 }

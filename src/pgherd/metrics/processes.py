@@ -1,4 +1,4 @@
-"""CPU and memory of processes, pages of their shared memory, and their TLB misses.
+"""CPU and memory of processes, their wake-ups, pages of their shared memory, and their TLB misses.
 
 CPU and memory are from /proc/PID/stat and /proc/PID/schedstat (proc(5)). A container without a cgroup is counted by the process
 trees of its pids. Drivers, pgherd, its sampling backends and parts of the platform are counted as single processes. Each pid is a
@@ -88,6 +88,31 @@ def _run_time(raw: str) -> float:
 
 
 PROCESSES = ProcessesSampler()
+
+
+class WakeupsSampler:
+    """Voluntary context switches of idle servers' processes. Each is a wake-up: a process that is awake again waits again.
+
+    Processes that live for less than the sampling period, such as most autovacuum workers of an idle server, are missed.
+    """
+
+    name = "wakeups"
+    metrics = (SampledMetric("wakeups", "switches", "counter", "voluntary context switches of the servers' processes"),)
+
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        """Return a source per server of the containers that are left alone."""
+        return [
+            SampleSource(self.name, f"container:{container.name}", "switches", str(pid))
+            for container in view.containers
+            if container.quiet
+            for pid in container.pids
+        ]
+
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
+        yield source.entity, {"wakeups": number(raw.strip())}
+
+
+WAKEUPS = WakeupsSampler()
 
 
 # ---- shared memory
@@ -258,4 +283,4 @@ def tlb_readings(raw: str, began: float, entity: str) -> Iterator[SpoolReading]:
 
 
 TLB = TlbSampler()
-SAMPLERS = (PROCESSES, SHARED_MEMORY, TLB)
+SAMPLERS = (PROCESSES, WAKEUPS, SHARED_MEMORY, TLB)

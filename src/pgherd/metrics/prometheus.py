@@ -32,6 +32,7 @@ from pgherd.node.protocol import SampleSource
 NAME = "prometheus"
 """Name of the sampler."""
 _TIMEOUT_S = 10.0
+_RANGE_TIMEOUT_S = 120.0
 _MARGIN_S = 120.0
 """Seconds before and after the phases that are queried, for samples next to their borders."""
 _MAX_BYTES = 64 * 2**20
@@ -276,15 +277,31 @@ def _now(url: str) -> tuple[float, float]:
     return theirs, (before + after) / 2
 
 
+def clock(url: str) -> float:
+    """Return Prometheus' clock. Raises PrometheusError."""
+    return _now(url)[0]
+
+
+def query_range(url: str, promql: str, start: float, end: float, step: float) -> Any:
+    """Return the ``result`` of a query at equal steps from ``start`` to ``end``. Raises PrometheusError."""
+    fields = {"query": promql, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+    return _ask(url, "query_range", fields, _RANGE_TIMEOUT_S)
+
+
 def _query(url: str, promql: str, at: float | None) -> Any:
     """Return the ``result`` of an instant query. Raises PrometheusError."""
-    fields = {"query": promql} | ({} if at is None else {"time": f"{at:.3f}"})
+    return _ask(url, "query", {"query": promql} | ({} if at is None else {"time": f"{at:.3f}"}), _TIMEOUT_S)
+
+
+def _ask(url: str, endpoint: str, fields: Mapping[str, str], timeout: float) -> Any:
+    """Return the ``result`` of a query. Raises PrometheusError."""
     body = urllib.parse.urlencode(fields).encode()
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/api/v1/query", body, timeout=_TIMEOUT_S) as answer:  # noqa: S310 (checked)
+        with urllib.request.urlopen(f"{url.rstrip('/')}/api/v1/{endpoint}", body, timeout=timeout) as answer:  # noqa: S310 (checked)
             text = answer.read(_MAX_BYTES + 1)
         if len(text) > _MAX_BYTES:
-            raise PrometheusError(f"Prometheus at {url} answered with more than {_MAX_BYTES // 2**20} MB; select fewer series")
+            advice = "select fewer series" + (", or give fewer --slots" if endpoint == "query_range" else "")
+            raise PrometheusError(f"Prometheus at {url} answered with more than {_MAX_BYTES // 2**20} MB; {advice}")
         return json.loads(text)["data"]["result"]
     except urllib.error.HTTPError as error:
         raise PrometheusError(f"Prometheus at {url} refused a query: {error.code} {_reason(error)}") from None

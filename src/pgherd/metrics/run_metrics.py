@@ -36,6 +36,16 @@ TRIAL_PLANNED = Family("pgherd_trial_planned_seconds", "gauge", "Planned duratio
 TRIALS_REMAINING = Family("pgherd_trials_remaining", "gauge", "Proposed trials that have not ended, including the running one")
 TRIALS = Family("pgherd_trials_finished", "counter", "Finished trials: clean, tainted or failed", "", ("result",))
 CHECKS = Family("pgherd_checks", "counter", "Checks of the finished trials by result", "", ("check", "result"))
+OBJECTIVE = Family(
+    "pgherd_objective_limit_seconds", "gauge", "Limit of a latency objective of the run, such as p99_10ms", "seconds", ("objective",)
+)
+CAPACITY = Family(
+    "pgherd_objective_capacity",
+    "gauge",
+    "Largest number of databases, or rate in transactions per second, that keeps the objectives: value, and low and high of its interval",
+    "",
+    ("unit", "statistic"),
+)
 
 DRIVER_TRANSACTIONS = Family(
     "pgherd_driver_transactions", "counter", "Transactions by the driver's progress lines, warm-up included", "", _TARGET_LABELS
@@ -109,9 +119,10 @@ EMULATED = {
 """Family of drivers' counts → its family for emulated processors, so that a query never mixes the two."""
 
 FAMILIES = (
-    RUN, TRIAL, PHASE, TRIAL_PARAMETER, TRIAL_START, TRIAL_PLANNED, TRIALS_REMAINING, TRIALS, CHECKS, DRIVER_TRANSACTIONS, DRIVER_FAILED,
-    DRIVER_SKIPPED, DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED, RESULT_LATENCY, RESULT_LATE,
-    RESULT_LOGGED, RUN_TRANSACTIONS, DEVICE, SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST, *EMULATED.values(),
+    RUN, TRIAL, PHASE, TRIAL_PARAMETER, TRIAL_START, TRIAL_PLANNED, TRIALS_REMAINING, TRIALS, CHECKS, OBJECTIVE, CAPACITY,
+    DRIVER_TRANSACTIONS, DRIVER_FAILED, DRIVER_SKIPPED, DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED,
+    RESULT_LATENCY, RESULT_LATE, RESULT_LOGGED, RUN_TRANSACTIONS, DEVICE, SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST,
+    *EMULATED.values(),
 )  # fmt: skip
 """All families. An export leaves out those in ``LIVE_ONLY``."""
 LIVE_ONLY = (TRIALS_REMAINING, SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST)
@@ -186,6 +197,22 @@ def run_info(record: RunRecord) -> Iterator[Sample]:
         yield Sample(RUN, {**common_labels(record, name), **info}, 1.0)
 
 
+def objective_limits(record: RunRecord) -> Iterator[Sample]:
+    """Yield the limit of each latency objective of the run."""
+    for objective in record.objectives:
+        yield Sample(OBJECTIVE, {**common_labels(record), "objective": objective.key}, objective.limit_ms / 1000)
+
+
+def capacity_samples(record: RunRecord, t: float | None) -> Iterator[Sample]:
+    """Yield what a finished search by objective found, without an end that its interval lacks."""
+    found = record.analysis.findings.get("capacity") if record.objectives and record.analysis is not None else None
+    if found is None:
+        return
+    for statistic, value in {"value": found.value, "low": found.low, "high": None if found.is_open else found.high}.items():
+        if value is not None:
+            yield Sample(CAPACITY, {**common_labels(record), "unit": found.unit, "statistic": statistic}, value, t)
+
+
 def point_text(point: Mapping[str, int | float | str]) -> str:
     """Return a point as text: ``databases=4,vcpus=2``."""
     return ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in sorted(point.items()))
@@ -216,10 +243,9 @@ class RunTotals:
         self._transactions: dict[tuple[str, bool], float] = {}
 
     def add(self, result: TrialResult) -> None:
-        """Add a finished trial."""
         self._trials["failed" if result.error else "tainted" if result.tainted else "clean"] += 1
-        for verdict in result.checks:
-            self._checks[verdict.name, verdict.result] += 1
+        for check in result.checks:
+            self._checks[check.name, check.result] += 1
         for phase in result.phases:
             for target in phase.targets:
                 key = (target.target, emulated(phase, target.target))

@@ -41,18 +41,21 @@ class ContainerView:
     """A container: name, cgroup directories by controller, and pids of its postmasters and drivers.
 
     Keys are v1 controllers ('memory', 'cpu', 'cpuacct', …) or 'v2' for the unified group. Without cgroups it is empty.
+    ``quiet``: its servers should be idle, so how often they wake up is sampled.
     """
 
     name: str
     groups: Mapping[str, str] = field(default_factory=dict)
     pids: Sequence[int] = ()
+    quiet: bool = False
 
 
 @dataclass(frozen=True)
 class ServerView:
     """A server: entity (``container/server``), conninfo, major version, postmaster pid, and whether it has pg_balloon.
 
-    The pid is 0 if the processes are not on this node or not visible. With ``waits``, what its sessions wait for is sampled.
+    The pid is 0 if the processes are not on this node or not visible. ``waits`` is True for external servers, of which
+    what the sessions wait for is sampled often. ``quiet``: it should be idle, so no statement runs on it.
     """
 
     name: str
@@ -61,6 +64,7 @@ class ServerView:
     pid: int
     balloon: bool = False
     waits: bool = False
+    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,7 @@ class SamplingView:
         run_cgroup: the run cgroup, directory by controller. Empty if there is none.
         trace: True if block requests are traced.
         volumes: volumes that are a driver's target: target → working directory of the driver.
+        waits: True to also sample what the sessions of pgherd's servers wait for.
     """
 
     containers: Sequence[ContainerView] = ()
@@ -144,6 +149,7 @@ class SamplingView:
     trace: bool = False
     guests: Sequence[GuestView] = ()
     volumes: Mapping[str, str] = field(default_factory=dict)
+    waits: bool = False
 
 
 Reading = tuple[str, dict[str, float]]
@@ -209,5 +215,7 @@ def metric(name: str) -> SampledMetric:
 
 
 def sources(view: SamplingView) -> list[SampleSource]:
-    """Return the sources of all samplers for everything in view."""
-    return [source for sampler in samplers().values() for source in sampler.sources(view)]
+    """Return the sources of all samplers for everything in view, without statements on servers that should be idle."""
+    quiet = {server.conninfo for server in view.servers if server.quiet}
+    found = [source for sampler in samplers().values() for source in sampler.sources(view)]
+    return [source for source in found if source.kind != "sql" or source.where not in quiet]

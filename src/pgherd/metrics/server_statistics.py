@@ -251,8 +251,24 @@ class WaitsSampler:
         yield source.entity, row_values(raw, self.metrics)
 
 
+class ObjectiveWaitsSampler(WaitsSampler):
+    """The same of pgherd's servers, once a second, in trials that ask for it or have a latency objective."""
+
+    name = "objective_waits"
+
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        return [
+            SampleSource(self.name, f"server:{server.name}", "sql", server.conninfo, WAITS_STATEMENT)
+            for server in view.servers
+            if view.waits and not server.waits
+        ]
+
+
 def wait_series(readings: Iterable[SpoolReading], start: float, end: float) -> dict[str, dict[str, list[float]]]:
-    """Return server → class → mean number of sessions in each whole second of the window. A second without a reading repeats the last."""
+    """Return external server → class → mean number of sessions in each whole second of the window.
+
+    A second without a reading repeats the last.
+    """
     sampled: dict[str, list[list[dict[str, float]]]] = {}
     length = int(end - start)
     for t, sampler, entity, reading in readings:
@@ -296,7 +312,8 @@ class ReplicationSampler:
         yield source.entity, row_values(raw, self.metrics)
 
 
-DATABASE, PG_IO, PG_WAL, WAITS, REPLICATION = DatabaseSampler(), PgIoSampler(), PgWalSampler(), WaitsSampler(), ReplicationSampler()
+DATABASE, PG_IO, PG_WAL, REPLICATION = DatabaseSampler(), PgIoSampler(), PgWalSampler(), ReplicationSampler()
+WAITS, OBJECTIVE_WAITS = WaitsSampler(), ObjectiveWaitsSampler()
 
 
 # ---- pg_balloon
@@ -400,4 +417,4 @@ def _timestamp(line: str) -> float | None:
     return datetime.strptime(text, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp()
 
 
-SAMPLERS = (DATABASE, PG_IO, PG_WAL, WAITS, REPLICATION, PG_BALLOON)
+SAMPLERS = (DATABASE, PG_IO, PG_WAL, WAITS, OBJECTIVE_WAITS, REPLICATION, PG_BALLOON)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from pgherd.model.base import Model
 
 Grade = Literal["A", "B", "C"]
 CheckResult = Literal["pass", "fail", "unknown"]
+OPEN_END = "upper bound not reached"
+"""Part of the note of a finding whose interval ends beyond the measured range: ``high`` is then no bound."""
 _FROM_BEST: tuple[CheckResult, ...] = ("pass", "unknown", "fail")
 
 
@@ -31,6 +33,11 @@ class Finding(Model):
     note: str = ""
     experiment: str | None = None
     published: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the interval ends beyond the measured range."""
+        return OPEN_END in self.note
 
 
 class Check(Model):
@@ -94,6 +101,8 @@ class Analysis(Model):
 
 class Thresholds(Model):
     """Limits of the checks. Each can be changed (``--threshold NAME=VALUE``). docs/reference/checks.md repeats this table."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     min_overlap: float = Field(default=0.95, gt=0, le=1, description="minimum share of the planned period in which all drivers ran (share)")
     max_overrun: float = Field(default=0.1, gt=0, description="maximum overrun of a measured period (share)")

@@ -29,6 +29,8 @@ class Capabilities:
     """I/O operations and bytes per second of a container can be limited."""
     accounting: bool = False
     """The kernel counts a container's CPU, memory and OOM kills."""
+    memory_changes: bool = False
+    """A container's memory can be changed while its processes run."""
     cgroups: bool = False
     """A container is a cgroup of the host's kernel. The kernel can reclaim memory from servers that run in it."""
     own_kernel: bool = False
@@ -57,11 +59,21 @@ _BY_NAME: Mapping[str, Capabilities] = {
         memory_limit=True,
         io_limit=True,
         accounting=True,
+        memory_changes=True,
         cgroups=True,
         host_files=True,
         several_hosts=True,
     ),
-    "vm": Capabilities(available=True, cpu_quota=True, cpuset=True, memory_limit=True, accounting=True, own_kernel=True, whole_vcpus=True),
+    "vm": Capabilities(
+        available=True,
+        cpu_quota=True,
+        cpuset=True,
+        memory_limit=True,
+        accounting=True,
+        memory_changes=True,
+        own_kernel=True,
+        whole_vcpus=True,
+    ),
     "external": Capabilities(available=True, managed=False),
 }
 

@@ -1,7 +1,7 @@
 """Deployment: hosts ⊃ containers ⊃ servers ⊃ databases, plus volumes and network links.
 
 One nested structure expresses each experiment. Density is N containers of one server each. The layouts of consolidation have
-all databases in one server, a server for each in one container, or a container for each.
+all databases in one server, as schemas of one database or not, a server for each in one container, or a container for each.
 """
 
 from __future__ import annotations
@@ -124,9 +124,10 @@ class InitData(Model):
 
 
 class Database(Model):
-    """Database with a workload at a scale. ``workload`` names an entry of pgherd.workloads."""
+    """Database, or schema of one, with a workload at a scale. ``workload`` names an entry of pgherd.workloads."""
 
     name: str = Field("bench", pattern=SERVER_NAME)
+    schema_of: str | None = Field(None, pattern=SERVER_NAME, description="database of which it is a schema (None: it is a database)")
     workload: str = "pgbench"
     scale: int = Field(10, ge=1, description="scale factor of the workload")
     partitions: int = Field(1, ge=1, le=256, description="hash partitions of the largest table (pgbench and random-block)")
@@ -135,6 +136,19 @@ class Database(Model):
         None, description="data files that the init file reads, at preparation of the run (absent: not scanned yet)"
     )
     verify: bool = Field(False, description="check consistency conditions after every trial. A violation fails the trial")
+
+    @property
+    def dbname(self) -> str:
+        """Name of the database to connect to."""
+        return self.schema_of or self.name
+
+    @property
+    def connection(self) -> str:
+        """Database for libpq's clients: its name, or a connection string that also sets the search path to the schema.
+
+        The option of a session takes precedence over settings of the role, the database and the server.
+        """
+        return self.name if self.schema_of is None else f"dbname={self.schema_of} options='-csearch_path=\"{self.name}\"'"
 
 
 class Server(Model):
@@ -150,6 +164,7 @@ class Server(Model):
     databases: tuple[Database, ...] = (Database(),)
     dsn: str | None = Field(None, description="connection string of an external server")
     direct: str | None = Field(None, description="DSN for samples, if dsn leads to a pooler (None: dsn)")
+    pooled: bool = Field(False, description="dsn leads to a pooler")
     query_timeout: float | None = Field(None, gt=0, description="seconds; of sessions on an external server (None: as set there)")
     transparent_huge_pages: bool | None = Field(None, description="transparent huge pages for shared memory (None: as set on the host)")
     sched_batch: bool = Field(False, description="all its processes run under SCHED_BATCH")
@@ -195,6 +210,7 @@ class Host(Model):
 
     name: str = Field("local", pattern=NAME)
     cores: float | None = Field(None, gt=0)
+    cpu_nodes: tuple[int, ...] = Field((), description="NUMA node of each CPU of the run, in their order; empty: unknown")
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="maximum bytes in swap of all containers (None: the host's swap)")
     overcommit_by: OvercommitBy = "cgroup-limit"

@@ -38,4 +38,5 @@ class FleetServer(ListedServer):
     version: str
     scale: int | None = Field(None, ge=1)
     host: str
+    pooled: bool = Field(False, description="dsn leads to a pooler")
     prometheus: PrometheusSource | None = None

@@ -34,6 +34,7 @@ class HostFacts(Model):
     physical_cores: int | None = None
     smt: bool | None = None
     numa_nodes: int | None = None
+    cpu_nodes: tuple[int, ...] = Field((), description="NUMA node of each CPU that this process may use; empty: not visible")
     cpu_model: str = ""
     virtualisation: str | None = Field(None, description="hypervisor name, or None on bare metal")
     governor: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -15,6 +16,18 @@ ClientPlace = Literal["inside", "outside"]
 
 NEW_ORDER = "new-order"
 """Name of the script whose transactions in the window count as new orders per minute (NOPM)."""
+
+
+MIN_TRANSACTION_TIMEOUT_S = 60.0
+
+
+def transaction_timeout(seconds: float) -> float:
+    """Return the time in seconds after which a transaction is given up, for trials with this measured time.
+
+    It is the same in the rehearsal of scripts and at the end of a trial. The rehearsal refuses scripts whose pace (mean duration of a
+    transaction) exceeds the measured time, so that a trial waits for each transaction that passed.
+    """
+    return max(MIN_TRANSACTION_TIMEOUT_S, seconds)
 
 
 class Script(Model):
@@ -39,6 +52,15 @@ class LatencyObjective(Model):
     def allowed(self) -> float:
         """Share of the transactions that may take longer."""
         return 1 - self.percentile / 100
+
+    def most_late(self, logged: float) -> float:
+        """Return how many of these transactions of a second may be late: the allowed share, plus three standard deviations.
+
+        Weathervane demands 99 % in every window. That is more than a p95 promises, and at the limit chance alone breaks it in up to half of
+        all seconds.
+        """
+        expected = self.allowed * logged
+        return expected + 3 * math.sqrt(expected)
 
     @property
     def name(self) -> str:
@@ -91,6 +113,11 @@ class Load(Model):
         if isinstance(data, dict) and data.get("driver", "pgbench") != "pgbench":
             return {"scripts": (), "client_placement": "outside", **data}
         return data
+
+    @property
+    def ends_itself(self) -> bool:
+        """Whether its driver ends after a number of transactions (pgbench's option ``transactions``), before it is stopped."""
+        return "transactions" in self.options
 
     @property
     def open_files(self) -> int:

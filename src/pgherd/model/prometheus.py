@@ -30,17 +30,22 @@ class PrometheusSource(Model):
     @field_validator("url")
     @classmethod
     def _is_http(cls, url: str) -> str:
-        parts = re.fullmatch(r"https?://(?P<user>[^/@]*@)?[^/@\s?#]+(/[^\s?#@]*)?", url)
-        if parts is not None and parts["user"]:
-            raise ValueError("the address contains a user or a password, which would be recorded; leave them out")
-        if parts is None:
-            raise ValueError("this is not the address of a Prometheus server; write it as http://HOST:9090")
-        return url
+        return checked_url(url)
 
     @property
     def text(self) -> str:
         """The selected host, for messages."""
         return f'{self.label}=~"{self.values}"'
+
+
+def checked_url(url: str) -> str:
+    """Return the address of a Prometheus server. Raises ValueError."""
+    parts = re.fullmatch(r"https?://(?P<user>[^/@]*@)?[^/@\s?#]+(/[^\s?#@]*)?", url)
+    if parts is not None and parts["user"]:
+        raise ValueError("the address contains a user or a password, which would be recorded; leave them out")
+    if parts is None:
+        raise ValueError("this is not the address of a Prometheus server; write it as http://HOST:9090")
+    return url
 
 
 def values_of(hosts: tuple[str, ...]) -> str:

@@ -153,6 +153,7 @@ class PhaseResult(Model):
     limited_after: dict[str, float | None] = Field(
         default_factory=dict, description="seconds until each container had the phase's memory limit (None: the kernel refused it)"
     )
+    limit_wait: float = Field(0.0, ge=0, description="seconds after the phase, without load, until the last write of a limit had ended")
     waits: dict[str, dict[str, list[float]]] = Field(
         default_factory=dict, description="sessions of external servers by class of wait event: server → class → mean by second"
     )

@@ -10,6 +10,7 @@ from pgherd.model.analysis import Analysis, Thresholds
 from pgherd.model.base import Model
 from pgherd.model.deployment import Host, RuntimeName, VmMemoryPolicy
 from pgherd.model.host_facts import HostFacts
+from pgherd.model.load import LatencyObjective
 
 OnLostHost = Literal["continue", "stop"]
 
@@ -142,3 +143,8 @@ class RunRecord(Model):
     timing: dict[str, float] = Field(default_factory=dict)
     error: str | None = None
     analysis: Analysis | None = None
+
+    @property
+    def objectives(self) -> tuple[LatencyObjective, ...]:
+        """The latency objectives of its search, if it is one."""
+        return tuple(map(LatencyObjective.model_validate, self.options.get("objectives") or ()))

@@ -41,6 +41,8 @@ class Trial(Model):
     final_readings: tuple[FinalReading, ...] = Field((), description="readings of each server at the end")
     continues_previous: bool = Field(False, description="continues the previous trial: healthy servers keep running, without a checkpoint")
     failure_expected: bool = Field(False, description="out of memory is an expected result, not a failure of the run")
+    quiet: tuple[str, ...] = Field((), description="containers whose servers run no statement of samplers, which would wake them up")
+    wait_events: bool = Field(False, description="sample what the sessions of all servers wait for, without a latency objective too")
 
     @model_validator(mode="after")
     def _loads_have_targets(self) -> Trial:

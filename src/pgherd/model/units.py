@@ -14,6 +14,8 @@ from pgherd.model.errors import UsageError
 
 _BYTES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _NUMBER, _UNIT = r"\d+(?:\.\d+)?", "(?:min|ms|s|m|h|d)"
+MB_PER_SECOND = 1e6
+"""Bytes per second of a rate in MB/s, as of fio, dd and vendors of devices. Sizes in MB have 2^20 bytes, as in PostgreSQL."""
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 

@@ -95,6 +95,8 @@ class LocalNode:
         while os.path.lexists(path):
             try:
                 shutil.rmtree(path)
+            except NotADirectoryError:
+                os.unlink(path)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or time.monotonic() > deadline:
                     raise

@@ -105,16 +105,17 @@ class SampleSource:
     Attributes:
         entity: subject of the readings: ``host``, ``container:db01``, ``server:db01/pg``, ``driver:TARGET``, ``pgherd``.
         kind: 'file': ``where`` is a path. 'tree': ``where`` is a pid. Its text has the ``/proc/PID/stat`` lines of that
-            process and of its children. 'kernel-threads': CPU ticks by name (pgherd.node.kernel_threads). 'sql': ``where``
-            is a conninfo, and the text has the rows of ``statement`` as JSON (a list of lists). A guest has only 'file' and
-            'tree' sources.
+            process and of its children. 'switches': ``where`` is a pid. Its text is the number of voluntary context
+            switches (pgherd.node.switches). 'kernel-threads': CPU ticks by name (pgherd.node.kernel_threads). 'sql':
+            ``where`` is a conninfo, and the text has the rows of ``statement`` as JSON (a list of lists). A guest has only
+            'file' and 'tree' sources.
         every: interval in ticks. The first and the last tick always read the source.
         times: readings per tick, evenly spaced. Above 1 for 'sql' only. A reading is left out while the server has not answered.
     """
 
     sampler: str
     entity: str
-    kind: Literal["file", "tree", "kernel-threads", "sql"]
+    kind: Literal["file", "tree", "switches", "kernel-threads", "sql"]
     where: str
     statement: str = ""
     every: int = 1
@@ -210,7 +211,7 @@ class Node(Protocol):
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and its contents; without effect if it does not exist."""
+        """Remove a directory and its contents, or a file; without effect if it does not exist."""
         ...
 
     def spawn(self, command: Command) -> Process:
@@ -286,12 +287,10 @@ class LoaderServer(Protocol):
 
 
 class DataLoader(Protocol):
-    """Loader of one database's contents, for building data directory templates."""
+    """Loader of the contents of one database, or of one of its schemas, for building data directory templates."""
 
     @property
-    def database(self) -> str:
-        """Name of the database."""
-        ...
+    def database(self) -> str: ...
 
     @property
     def identity(self) -> str:

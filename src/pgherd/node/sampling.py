@@ -18,6 +18,7 @@ from psycopg import pq
 
 from pgherd.node.kernel_threads import KernelThreads
 from pgherd.node.protocol import SampleSource
+from pgherd.node.switches import Switches
 
 _LAST_ANSWERS_TIMEOUT_S = 2.0
 _PREPARE_TIMEOUT_S = 10.0
@@ -133,6 +134,7 @@ class LocalSampling:
         self._probes = probes
         self._files: dict[int, int] = {}
         self._kernel_threads = KernelThreads()
+        self._switches: dict[int, Switches] = {}
         self._sources: list[SampleSource] = []
         self._gone: set[int] = set()
         self._lock = threading.Lock()
@@ -227,6 +229,8 @@ class LocalSampling:
     def _text(self, index: int, source: SampleSource) -> str:
         if source.kind == "kernel-threads":
             return self._kernel_threads.read()
+        if source.kind == "switches":
+            return self._switches.setdefault(index, Switches(source.where)).read()
         return self._tree(source.where) if source.kind == "tree" else self._file(index, source.where)
 
     def _file(self, index: int, path: str) -> str:

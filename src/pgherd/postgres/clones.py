@@ -20,14 +20,14 @@ from pgherd.postgres.instance import Instance
 from pgherd.postgres.templates import Template
 
 
-def cached(golden: Template, settings: Mapping[str, str]) -> bool:
+def cached(template: Template, settings: Mapping[str, str]) -> bool:
     """Return True if shared_buffers can cache all databases of the template."""
     buffers = settings.get("shared_buffers", "128MB")
     size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a plain number is in blocks
-    return size >= sum(golden.databases.values())
+    return size >= sum(template.databases.values())
 
 
-def clone(node: Node, golden: Template, destination: str, account: str | None) -> float:
+def clone(node: Node, template: Template, destination: str, account: str | None) -> float:
     """Copy a template to ``destination``, owned by ``account``, and return the duration in seconds.
 
     The copy shares blocks if the file system supports it (reflink). An existing data directory is replaced, which resets
@@ -46,12 +46,12 @@ def clone(node: Node, golden: Template, destination: str, account: str | None) -
         shared_memory.release(node, destination)
         node.remove_tree(destination)
     node.make_dir(destination, mode=0o700)
-    copy = Command(["cp", "-a", "--reflink=auto", "--", os.path.join(golden.data_dir, "."), destination])
-    completed = node.run(copy, timeout=max(3600.0, patience(golden.bytes)))
+    copy = Command(["cp", "-a", "--reflink=auto", "--", os.path.join(template.data_dir, "."), destination])
+    completed = node.run(copy, timeout=max(3600.0, patience(template.bytes)))
     if completed.code != 0:
         node.remove_tree(destination)
         reason = (completed.err.strip().splitlines() or ["no reason given"])[0]
-        raise TrialError(f"the template {golden.key} cannot be copied to {destination}: {reason}")
+        raise TrialError(f"the template {template.key} cannot be copied to {destination}: {reason}")
     try:
         give(node, [destination], account)
     except TrialError:
@@ -87,9 +87,9 @@ def clone_all(node: Node, jobs: Sequence[tuple[Template, str]], account: str | N
     """
     began = time.monotonic()
     if jobs:
-        check_space(node, os.path.dirname(jobs[0][1]), sum(golden.bytes for golden, _ in jobs), f"cloning {len(jobs)} servers")
+        check_space(node, os.path.dirname(jobs[0][1]), sum(template.bytes for template, _ in jobs), f"cloning {len(jobs)} servers")
     with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
-        futures = [pool.submit(clone, node, golden, destination, account) for golden, destination in jobs]
+        futures = [pool.submit(clone, node, template, destination, account) for template, destination in jobs]
         try:
             for future in futures:
                 future.result()
@@ -160,7 +160,7 @@ def prewarm(instance: Instance, database: str, look: Callable[[int], None] | Non
 @contextlib.contextmanager
 def rehearsal(
     node: Node,
-    golden: Template,
+    template: Template,
     installation: Installation,
     *,
     account: str | None,
@@ -172,7 +172,7 @@ def rehearsal(
 
     Args:
         node: Host of the server.
-        golden: Template to clone.
+        template: Template to clone.
         installation: PostgreSQL programs.
         account: User that the server runs as.
         directory: Parent of the clone. pgherd must be able to write to it, and ``account`` to enter it.
@@ -182,7 +182,7 @@ def rehearsal(
     data_dir = os.path.join(directory, "rehearsal")
     instance = Instance(node, installation, data_dir, socket_dir, account=account, name="rehearsal")
     try:
-        clone(node, golden, data_dir, account)
+        clone(node, template, data_dir, account)
         instance.write_settings({"huge_pages": "off", **(settings or {}), "fsync": "off"})
         instance.start()
         instance.wait_ready()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pgherd.model.errors import UsageError
+from pgherd.node.files import UnsafeFileError, open_regular, read_all, read_input
 from pgherd.node.protocol import Node
 
 _LETTER = r"[A-Za-z_\u0080-\U0010ffff]"
@@ -29,6 +30,7 @@ _AUTOMATIC = "postgresql.auto.conf"
 """File of ALTER SYSTEM, in the data directory. PostgreSQL reads it last."""
 _MAX_DEPTH = 10
 """Maximum depth of includes, as in PostgreSQL (CONF_FILE_MAX_DEPTH)."""
+_MAX_FILE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -72,17 +74,18 @@ def entries(text: str, source: str = "postgresql.conf") -> list[tuple[str, str]]
 def read_files(node: Node, path: str) -> Configuration:
     """Read a postgresql.conf with its includes and its postgresql.auto.conf, in PostgreSQL's order.
 
+    The owner of the server may not be this user, and chooses what the file includes: only regular files are read, up to a limit.
     ``includes`` of the result are the files that cannot be read, each with the reason.
 
     Raises:
         UsageError: A file has a syntax error.
-        OSError: The file itself cannot be read.
+        OSError, UnsafeFileError: The file itself cannot be read.
     """
     settings: dict[str, str] = {}
     unread: list[str] = []
 
-    def add(file: str, depth: int) -> None:
-        for name, value in entries(node.read(file).decode(errors="replace"), file):
+    def add(file: str, data: bytes, depth: int) -> None:
+        for name, value in entries(data.decode(errors="replace"), file):
             if name not in _INCLUDES:
                 settings[name] = value
                 continue
@@ -92,25 +95,34 @@ def read_files(node: Node, path: str) -> Configuration:
                 return
             try:
                 for included in _included_files(node, name, target):
-                    add(included, depth + 1)
+                    add(included, _included(included), depth + 1)
             except FileNotFoundError as error:
                 if name != "include_if_exists":
                     unread.append(f"{error.filename or target}: {error.strerror}")
             except OSError as error:
                 unread.append(f"{error.filename or target}: {error.strerror}")
+            except UnsafeFileError as error:
+                unread.append(str(error))
 
-    add(path, 0)
+    add(path, read_input(path, _MAX_FILE_BYTES), 0)
     directory = os.path.join(os.path.dirname(os.path.abspath(path)), settings.get("data_directory", ""))
     automatic = os.path.join(directory, _AUTOMATIC)
     if os.path.basename(path) != _AUTOMATIC:
         try:
-            add(automatic, 0)
+            add(automatic, _included(automatic), 0)
         except FileNotFoundError as error:  # no ALTER SYSTEM in a cluster of this host
             if not node.exists(directory):
                 unread.append(f"{automatic}: {error.strerror}")
         except OSError as error:
             unread.append(f"{automatic}: {error.strerror}")
+        except UnsafeFileError as error:
+            unread.append(str(error))
     return Configuration(settings, unread)
+
+
+def _included(path: str) -> bytes:
+    with open_regular(os.path.realpath(path)) as number:
+        return read_all(number, _MAX_FILE_BYTES, path)
 
 
 def _included_files(node: Node, directive: str, target: str) -> list[str]:

@@ -29,7 +29,7 @@ from pgherd.node.secrets import is_secret_name, keep, kept, redact_dsn
 from pgherd.postgres import external_connections
 from pgherd.postgres.external_connections import SECRET_KEYWORDS, Pooler
 from pgherd.postgres.installations import SUPPORTED
-from pgherd.postgres.provider import ServerFacts, read_facts
+from pgherd.postgres.provider import ProviderFacts, read_facts
 from pgherd.postgres.settings import DIFFERING, differing
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ExternalDatabaseInfo:
     pooler: Pooler | None = None
     pid: int = 0
     host: str = ""
-    facts: ServerFacts = field(default_factory=ServerFacts)
+    facts: ProviderFacts = field(default_factory=ProviderFacts)
     activity: ServerActivity = ServerActivity()
     direct: bool = False
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pgherd.model.errors import UsageError
+from pgherd.node.files import UnsafeFileError
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration, settings_validation
 from pgherd.postgres.installations import Installation, library_dirs
@@ -151,6 +152,8 @@ def _is_dsn(node: Node, source: str) -> bool:
 def _from_file(node: Node, path: str) -> configuration.Configuration:
     try:
         return configuration.read_files(node, path)
+    except UnsafeFileError as error:
+        raise UsageError(f"--settings-from: {error}") from error
     except OSError as error:
         raise UsageError(
             f"--settings-from {path} cannot be read: {error.strerror or error}; give the path of a postgresql.conf, or a DSN"

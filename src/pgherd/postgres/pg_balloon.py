@@ -176,6 +176,7 @@ def ensure_balloon(
     *,
     account: str | None = None,
     again: bool = False,
+    content: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> BalloonLibrary:
     """Return the library for this installation. Build it (5 to 10 s) unless it is in the cache.
@@ -183,13 +184,14 @@ def ensure_balloon(
     Args:
         account: User that servers run as. It must be able to read the library.
         again: Rebuild the library even if it is in the cache.
+        content: Source files by their path (None: those shipped).
         say: Callback for progress lines.
 
     Raises:
         CapabilityError: Headers, make or a compiler are missing (the message names the package), the compilation fails,
             or the account cannot enter the cache.
     """
-    content = sources()
+    content = sources() if content is None else content
     source = digest(content)
     home = home_of(node, installation, cache_dir, source)
     cached = BalloonLibrary(home, installation.version, installation.major, source)

@@ -21,7 +21,7 @@ _FACTS = """SELECT current_user,
 
 
 @dataclass(frozen=True)
-class ServerFacts:
+class ProviderFacts:
     """Facts of a server for a role.
 
     Attributes:
@@ -39,7 +39,7 @@ class ServerFacts:
     no_statements: str = ""
 
 
-def read_facts(connection: psycopg.Connection[Any]) -> ServerFacts:
+def read_facts(connection: psycopg.Connection[Any]) -> ProviderFacts:
     """Read the facts on a connection in autocommit. Raises psycopg.Error."""
     row = connection.execute(_FACTS.encode()).fetchone()
     assert row is not None
@@ -47,7 +47,7 @@ def read_facts(connection: psycopg.Connection[Any]) -> ServerFacts:
     hidden = [] if stats else ["waits and queries of other users", "replication lag"]
     hidden += [] if settings else ["some settings"]
     no_statements = statement_statistics.why_unreadable(connection)
-    return ServerFacts(role, frozenset(prefixes), frozenset(roles), bool(aurora), tuple(hidden), no_statements)
+    return ProviderFacts(role, frozenset(prefixes), frozenset(roles), bool(aurora), tuple(hidden), no_statements)
 
 
 def quoted(role: str) -> str:
@@ -79,7 +79,7 @@ _RULES = (
 )
 
 
-def provider_of(facts: ServerFacts, host: str) -> Provider | None:
+def provider_of(facts: ProviderFacts, host: str) -> Provider | None:
     """Return the provider of a server. None: none was recognised, so it is plain PostgreSQL as far as can be seen."""
     if facts.aurora:
         return Provider("Amazon Aurora", _SHARED)

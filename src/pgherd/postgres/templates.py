@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 
 from pgherd.host.undo_actions import end_in
 from pgherd.model.errors import CapabilityError, TrialError
@@ -29,6 +30,8 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, checksums_default, initdb
 
 SCHEMA = "pgherd/golden/1"
+DIRECTORY = "golden"
+"""Directory of templates in the cache. Schema, directory and metadata file keep their earlier names, so that existing templates count."""
 _MARKER = "golden.json"
 _LOCKS = ".locks"
 """Directory of the locks, which only the user of pgherd can enter: whoever can open a file can lock it."""
@@ -174,7 +177,7 @@ def assembling(
         CapabilityError: Fewer than ``needed`` bytes of disk are free, or the account cannot enter the cache.
         TrialError: The template cannot be put in place. Without ``made_here``: another process creates it.
     """
-    parent = os.path.join(cache_dir, "golden")
+    parent = os.path.join(cache_dir, DIRECTORY)
     node.make_dir(parent, mode=0o755)
     require_enterable(node, parent, account)
     node.make_dir(os.path.join(parent, _LOCKS), mode=0o700)
@@ -195,23 +198,23 @@ def assembling(
             node.remove_tree(unfinished)
 
 
-def seal(node: Node, unfinished: str, golden: Template) -> None:
+def seal(node: Node, unfinished: str, template: Template) -> None:
     """Write the metadata of an assembled directory and sync it to disk; raises TrialError."""
-    node.write(os.path.join(unfinished, _MARKER), json.dumps({"schema": SCHEMA, **asdict(golden)}, indent=1).encode())
+    node.write(os.path.join(unfinished, _MARKER), json.dumps({"schema": SCHEMA, **asdict(template)}, indent=1).encode())
     # A crash of the host could otherwise leave a template that looks complete, because no earlier step syncs the files.
-    synced = node.run(Command(["sync", "-f", unfinished]), timeout=patience(golden.bytes))
+    synced = node.run(Command(["sync", "-f", unfinished]), timeout=patience(template.bytes))
     if synced.code != 0:
         raise TrialError(f"the template cannot be written to disk: {synced.err.strip()}")
 
 
 def at(node: Node, cache_dir: str, key: str) -> Template | None:
     """Return the finished template of this key, or None if it does not exist."""
-    return _read(node, os.path.join(cache_dir, "golden", key))
+    return _read(node, os.path.join(cache_dir, DIRECTORY, key))
 
 
 def list_all(node: Node, cache_dir: str) -> list[Template]:
     """Return all finished templates, oldest first."""
-    parent = os.path.join(cache_dir, "golden")
+    parent = os.path.join(cache_dir, DIRECTORY)
     names = node.listdir(parent) if node.exists(parent) else []
     templates = [_read(node, os.path.join(parent, name)) for name in names if not name.startswith(".")]
     return sorted((template for template in templates if template is not None), key=lambda template: template.made)
@@ -222,7 +225,7 @@ def prune(node: Node, cache_dir: str, keep: Sequence[str] = ()) -> list[str]:
 
     Templates that another process is creating are kept.
     """
-    parent = os.path.join(cache_dir, "golden")
+    parent = os.path.join(cache_dir, DIRECTORY)
     removed: list[str] = []
     if not node.exists(parent):
         return removed
@@ -238,7 +241,7 @@ def prune(node: Node, cache_dir: str, keep: Sequence[str] = ()) -> list[str]:
 
 def remove(node: Node, cache_dir: str, key: str) -> None:
     """Remove one template if it exists."""
-    _remove(node, os.path.join(cache_dir, "golden"), key, key)
+    _remove(node, os.path.join(cache_dir, DIRECTORY), key, key)
 
 
 def _remove(node: Node, parent: str, name: str, key: str) -> bool:
@@ -294,13 +297,13 @@ def _build(
     started = node.now()
     data = os.path.join(unfinished, "data")
     initdb(node, installation, data, account=account, checksums=checksums)
-    server = Instance(node, installation, data, socket_dir, account=account, name="golden", log=os.path.join(unfinished, "log"))
+    server = Instance(node, installation, data, socket_dir, account=account, name="template", log=os.path.join(unfinished, "log"))
     server.write_settings({**LOADING, **{name: value for loader in contents for name, value in loader.settings.items()}})
     server.start()
     try:
         server.wait_ready()
         _fill(server, contents, say)
-        databases = [loader.database for loader in contents]
+        databases = list(dict.fromkeys(loader.database for loader in contents))
         sizes = {name: int(server.sql("SELECT pg_database_size(%s)", [name])[0][0]) for name in databases}
         parts = {name: dict(zip(("tables", "indexes"), map(int, server.sql(_PARTS, database=name)[0]), strict=True)) for name in databases}
         server.checkpoint()
@@ -337,22 +340,23 @@ def _fill(server: Instance, contents: Sequence[DataLoader], say: Callable[[str],
 
     existing = {str(name) for (name,) in server.sql("SELECT datname FROM pg_database")}
     extension = bool(server.sql("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_prewarm'"))
-    first: dict[str, str] = {}
-    for loader in contents:
-        database = sql.Identifier(loader.database)
-        twin = first.setdefault(loader.identity, loader.database)
-        if twin != loader.database:
+    first: dict[tuple[str, ...], str] = {}
+    for name, group in groupby(contents, lambda loader: loader.database):
+        loaders, database = list(group), sql.Identifier(name)
+        twin = first.setdefault(tuple(loader.identity for loader in loaders), name)
+        if twin != name:
             # Copy equal contents, because a file copy costs a fraction of loading.
             server.disconnect([twin])
             server.sql(sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(database, sql.Identifier(twin)).as_string())
             continue
-        if loader.database not in existing:
+        if name not in existing:
             server.sql(sql.SQL("CREATE DATABASE {}").format(database).as_string())
-        loader.load(server, say)
+        for loader in loaders:  # one for a whole database, or one for each of its schemas
+            loader.load(server, say)
         if extension:
-            server.sql("CREATE EXTENSION IF NOT EXISTS pg_prewarm", database=loader.database)
+            server.sql("CREATE EXTENSION IF NOT EXISTS pg_prewarm", database=name)
         # Freeze rows and set the visibility map, so that no measured SELECT sets hint bits or waits for vacuum.
-        server.sql("VACUUM (FREEZE, ANALYZE)", database=loader.database)
+        server.sql("VACUUM (FREEZE, ANALYZE)", database=name)
 
 
 @contextlib.contextmanager

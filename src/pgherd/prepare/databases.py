@@ -30,7 +30,7 @@ from pgherd.prepare import guests as virtual_machines
 from pgherd.prepare import volumes as server_volumes
 from pgherd.prepare.guests import GuestChoice, RequestedGuests
 from pgherd.prepare.hosts import ContainerLimits, Containers, HostShare
-from pgherd.prepare.load import Load, RequestedLoad
+from pgherd.prepare.load import DatabaseLoad, RequestedLoad
 from pgherd.prepare.prepared_study import PreparedStudy, Workspace, open_workspace, thresholds
 from pgherd.prepare.servers import DatabaseSize, RequestedServers, ServerChoice, ServerSettings
 from pgherd.prepare.volumes import DiskSpace, RequestedVolumes
@@ -63,7 +63,7 @@ class DatabasePreparation:
     workspace: Workspace
     facts: HostFacts
     containers: Containers
-    load: Load
+    load: DatabaseLoad
     servers: ServerChoice
     volumes: RequestedVolumes | None
     guests: GuestChoice | None
@@ -75,7 +75,6 @@ class DatabasePreparation:
 
     @property
     def runtime(self) -> RuntimeName:
-        """Runtime of the containers."""
         return self.containers.runtime
 
     @property
@@ -225,6 +224,7 @@ def database_options(
         "pg_version": external.version if external else preparation.servers.installation.version,
         "dsn": external.dsn if external and not preparation.servers.fleet else None,
         "direct": None if preparation.servers.fleet else preparation.servers.direct,
+        "pooled": external is not None and external.pooler is not None and not preparation.servers.fleet,
         "query_timeout": preparation.query_timeout if external else None,
         "server_cgroup": preparation.servers.cgroup,
         "prometheus": preparation.servers.prometheus,

@@ -31,22 +31,21 @@ PGHERD_CONNECTIONS = 2
 
 
 def requested_servers(
-    dsn: str | None, file: str | None, name: str | None, *, several: bool, cgroup: str | None = None
+    dsns: Sequence[str], file: str | None, name: str | None, *, several: bool, cgroup: str | None = None
 ) -> tuple[ListedServer, ...]:
     """Return the existing servers that ``--dsn``, ``--servers`` and ``--server`` name. None: pgherd starts servers.
 
-    ``several``: the study loads more than one. The server of ``--dsn`` has no name, and ``cgroup`` (``--server-cgroup``) as its container.
+    ``several``: the study loads more than one. The server of a single ``--dsn`` has no name, and ``cgroup`` (``--server-cgroup``) as its
+    container. Those of several are named server1, server2 and so on.
 
     Raises:
-        UsageError: options contradict each other, the file is invalid, or the study loads one server and the file lists several.
+        UsageError: options contradict each other, the file is invalid, or the study loads one server and several are named.
     """
     if file is None:
         if name is not None:
             raise UsageError(f"--server {name} names a server of a list; give the list with --servers FILE")
-        if dsn is None and cgroup is not None:
-            raise UsageError("--server-cgroup is for an external server; add its --dsn, or leave --server-cgroup out")
-        return () if dsn is None else (ListedServer.model_construct(name="", dsn=normalize_dsn(dsn), container=cgroup),)
-    if dsn is not None:
+        return _servers_of(dsns, several, cgroup)
+    if dsns:
         raise UsageError(f"--dsn and --servers {file} both name servers; leave one out")
     if cgroup is not None:
         raise UsageError(f"--server-cgroup {cgroup} does not go with --servers {file}: name each server's cgroup there, as its 'container'")
@@ -60,6 +59,19 @@ def requested_servers(
     if len(listed) > 1 and not several:
         raise UsageError(f"--servers {file} lists {len(listed)} servers, but this loads one; choose it with --server NAME: {names}")
     return listed
+
+
+def _servers_of(dsns: Sequence[str], several: bool, cgroup: str | None) -> tuple[ListedServer, ...]:
+    if cgroup is not None and len(dsns) != 1:
+        given = "add its --dsn" if not dsns else f"{len(dsns)} are given; list them in a file for --servers, each with its 'container'"
+        raise UsageError(f"--server-cgroup is for one external server; {given}, or leave --server-cgroup out")
+    if len(dsns) < 2:
+        return tuple(ListedServer.model_construct(name="", dsn=normalize_dsn(dsn), container=cgroup) for dsn in dsns)
+    if not several:
+        raise UsageError(f"--dsn is given {len(dsns)} times, but this loads one server; give it once")
+    servers = tuple(ListedServer(name=f"server{number}", dsn=normalize_dsn(dsn)) for number, dsn in enumerate(dsns, 1))
+    _require_different("--dsn", servers)
+    return servers
 
 
 def read_servers(path: Path) -> tuple[ListedServer, ...]:
@@ -77,12 +89,16 @@ def read_servers(path: Path) -> tuple[ListedServer, ...]:
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path}: 'servers' is a list with at least one server, but it is {type(entries).__name__}")
     servers = tuple(_server(path, number, entry) for number, entry in enumerate(entries, 1))
+    _require_different(str(path), servers)
+    return servers
+
+
+def _require_different(source: str, servers: Sequence[ListedServer]) -> None:
     for what, values in (("name", [server.name for server in servers]), ("DSN", [server.dsn for server in servers])):
         for index, value in enumerate(values):
             if value in values[:index]:
                 first = servers[values.index(value)].name
-                raise UsageError(f"{path}: server '{servers[index].name}' has the {what} of server '{first}' ({value}); change one")
-    return servers
+                raise UsageError(f"{source}: server '{servers[index].name}' has the {what} of server '{first}' ({value}); change one")
 
 
 def _server(path: Path, number: int, entry: Any) -> ListedServer:
@@ -105,7 +121,8 @@ def found(server: ListedServer, info: ExternalDatabaseInfo, prometheus: Promethe
     """Return a server of a list after it was connected to. ``prometheus`` has samples of its host."""
     given = {field: getattr(server, field) for field in ListedServer.model_fields}
     host = server.labels.get(HOST_LABEL) or info.host
-    return FleetServer(**given, version=info.version, scale=info.scale, host=host, prometheus=prometheus)
+    pooled = info.pooler is not None
+    return FleetServer(**given, version=info.version, scale=info.scale, host=host, pooled=pooled, prometheus=prometheus)
 
 
 def warn_of_use(label: str, info: ExternalDatabaseInfo) -> list[str]:

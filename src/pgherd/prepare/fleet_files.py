@@ -1,7 +1,8 @@
-"""Files of a fleet: the demand of its databases, their constraints, the classes of hosts, and capacities from runs.
+"""Files of a fleet: the demand of its databases, their constraints, and the classes of hosts.
 
 A demand file is CSV or Parquet with a row for each database and time. It is wide (a column for each resource) or long (the columns
-``resource`` and ``value``). An empty cell is unknown. A missing row is an error.
+``resource`` and ``value``). An empty cell is unknown. A missing row is an error. Instead of resources it may have the rate, which runs
+turn into resources.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import csv
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,32 +21,29 @@ from pgherd.model.errors import UsageError
 from pgherd.model.text import clean
 from pgherd.node.files import UnsafeFileError, read_input
 from pgherd.prepare.requests import first_fault, read_yaml
-from pgherd.store.open_run import Run
-from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import escape, open_database
 
 if TYPE_CHECKING:
     import duckdb
 
-    from pgherd.analysis.demand import Demand
-    from pgherd.analysis.host_plan import HostClass, Rule
+    from pgherd.analysis.demand import Array, Cost, Demand
+    from pgherd.analysis.host_class import HostClass
+    from pgherd.analysis.host_plan import Rule
 
 _MAX_RULES_BYTES = 64 * 2**20
 _MAX_DEMAND_BYTES = 4 * 2**30
-_MAX_CELLS = 120_000_000
+MAX_CELLS = 120_000_000
 _MAX_TIMES = 40_000
 _RULE_COLUMNS = ("database", "apart", "labels", "pin", "host")
 
 
-def read_demand(path: Path, percentile: float) -> Demand:
-    """Read the demand of all databases, and fold several days into one by this percentile.
+def read_demand(path: Path, percentile: float, costs: Sequence[Cost] = ()) -> Demand:
+    """Read the demand of all databases, and fold several days into one by this percentile. ``costs`` turn rates into resources.
 
     Raises:
         UsageError: the file cannot be read, a value is negative or no number, a row is missing or there twice, or times are unequal.
     """
     import duckdb
-
-    from pgherd.analysis.demand import fold
 
     try:
         if not path.is_file():
@@ -59,7 +57,39 @@ def read_demand(path: Path, percentile: float) -> Demand:
     except duckdb.Error as error:
         raise UsageError(f"cannot read {path} as CSV or Parquet: {clean(str(error).partition(chr(10))[0])}") from None
     slot_of, slots = _slots(seconds, path)
-    return fold([name for name, _ in names], resources, values, slot_of, slots, percentile, [row for _, row in names])
+    rows = [row for _, row in names]
+    return folded(str(path), [name for name, _ in names], resources, values, slot_of, slots, percentile, rows=rows, costs=costs)
+
+
+def folded(
+    origin: str,
+    names: Sequence[str],
+    resources: Sequence[str],
+    values: Array,
+    slot_of: Sequence[int],
+    slots: int,
+    percentile: float,
+    *,
+    low: Array | None = None,
+    rows: Sequence[int] = (),
+    costs: Sequence[Cost] = (),
+    notes: Sequence[str] = (),
+) -> Demand:
+    """Turn rates into resources, and fold several days into one. ``origin`` is the input, for messages.
+
+    Raises:
+        UsageError: there are rates without costs, or costs without rates.
+    """
+    from pgherd.analysis.demand import RATE, fold, from_rates
+
+    if RATE in resources:
+        if not costs:
+            raise UsageError(f"{origin} has {RATE}, the rate of transactions; give the run that measured their cost with --demand-run")
+        resources, values, low = from_rates(names, resources, values, values if low is None else low, costs)
+    elif costs:
+        raise UsageError(f"{costs[0].source} needs the rate of each database, and {origin} has no column {RATE}; add it")
+    notes = [*notes, *(cost.note for cost in costs if cost.note)]
+    return fold(names, resources, values, slot_of, slots, percentile, rows, low, notes)
 
 
 def _read_cells(
@@ -68,21 +98,27 @@ def _read_cells(
     """Return the databases with their first rows, the resources, the values, and the times as (second, text, first row)."""
     import numpy as np
 
-    from pgherd.analysis.demand import RESOURCES
+    from pgherd.analysis.demand import MOST, RATE, RESOURCES
 
+    measurable = [*RESOURCES, RATE]
     file = escape(str(path))
     parquet = path.suffix.lower() == ".parquet"
     relation = database.read_parquet(file) if parquet else database.read_csv(file, header=True, all_varchar=True)
     columns = {column.strip().lower(): column for column in relation.columns}
+    if len(columns) < len(relation.columns):
+        raise UsageError(f"{path} has two columns of one name ({', '.join(relation.columns)}); remove one")
     long = "resource" in columns and "value" in columns
-    known = {"database", "time", *(("resource", "value") if long else RESOURCES)}
+    known = {"database", "time", *(("resource", "value") if long else measurable)}
     if "database" not in columns:
-        raise UsageError(f"{path} has no column 'database' (it has {', '.join(relation.columns)}); name that column so")
+        raise UsageError(
+            f"{path} has no column 'database' (it has {', '.join(relation.columns)}); name that column so, and give no row more cells than "
+            "the header"
+        )
     foreign = [text for name, text in columns.items() if name not in known]
-    resources = [name for name in RESOURCES if name in columns]
+    resources = [name for name in measurable if name in columns]
     if foreign or not (long or resources):
         problem = f"column '{foreign[0]}' is no resource" if foreign else "no column is a resource"
-        raise UsageError(f"{path}: {problem}; there are {', '.join(RESOURCES)}, or the columns resource and value")
+        raise UsageError(f"{path}: {problem}; there are {', '.join(measurable)}, or the columns resource and value")
 
     def quoted(name: str) -> str:
         return "NULL" if name not in columns else 'trim(CAST("' + columns[name].replace('"', '""') + '" AS VARCHAR))'
@@ -98,12 +134,12 @@ def _read_cells(
     )
     for name in measured:
         bad = database.execute(
-            f'SELECT line, database, "text_{name}" FROM cells WHERE "text_{name}" IS NOT NULL AND ("{name}" IS NULL OR "{name}" < 0 '  # noqa: S608
-            f'OR isinf("{name}")) ORDER BY line LIMIT 1'
+            f'SELECT line, database, "text_{name}" FROM cells WHERE "text_{name}" IS NOT NULL AND NOT coalesce(isnan("{name}"), false) '  # noqa: S608
+            f'AND ("{name}" IS NULL OR "{name}" < 0 OR "{name}" > {MOST}) ORDER BY line LIMIT 1'
         ).fetchone()
         if bad is not None:
             raise UsageError(
-                f"{path}, row {bad[0]}: '{clean(bad[2])}' under {name} of database {clean(bad[1])} is not a number of at least 0; "
+                f"{path}, row {bad[0]}: '{clean(bad[2])}' under {name} of database {clean(bad[1])} is not a number from 0 to {MOST:g}; "
                 "leave an unknown value empty"
             )
     names = [(clean(name or ""), int(row)) for name, row in database.execute(
@@ -115,15 +151,15 @@ def _read_cells(
         raise UsageError(f"{path}, row {nameless}: the name of the database is empty; write it in the column 'database'")
     if long:
         found = database.execute("SELECT resource, min(line) FROM cells GROUP BY resource").fetchall()
-        wrong = next(((name, row) for name, row in found if name not in RESOURCES), None)
+        wrong = next(((name, row) for name, row in found if name not in measurable), None)
         if wrong is not None:
-            raise UsageError(f"{path}, row {wrong[1]}: '{clean(wrong[0])}' is no resource; there are {', '.join(RESOURCES)}")
-        resources = [name for name in RESOURCES if name in dict(found)]
+            raise UsageError(f"{path}, row {wrong[1]}: '{clean(wrong[0])}' is no resource; there are {', '.join(measurable)}")
+        resources = [name for name in measurable if name in dict(found)]
     times = _times(database, path)
     many = len(names) * len(resources) * len(times)
-    if many > _MAX_CELLS:
+    if many > MAX_CELLS:
         raise UsageError(
-            f"{path} has {len(names):,} databases at {len(times):,} times, {many:,} values; average them to at most {_MAX_CELLS:,}"
+            f"{path} has {len(names):,} databases at {len(times):,} times, {many:,} values; average them to at most {MAX_CELLS:,}"
         )
     distinct = sorted({second for second, _, _ in times})
     number = {second: i for i, second in enumerate(distinct)}
@@ -261,16 +297,19 @@ def read_rules(path: Path) -> list[Rule]:
 
     try:
         text = read_input(path, _MAX_RULES_BYTES).decode("utf-8-sig")
-        rows = list(csv.DictReader(text.splitlines(), strict=True))
+        table = csv.DictReader(text.splitlines(), strict=True)
+        rows = [(table.line_num, row) for row in table]
     except (OSError, UnicodeDecodeError, UnsafeFileError, csv.Error) as error:
         raise UsageError(f"cannot read {path}: {error.strerror if isinstance(error, OSError) else error}") from None
-    header = [] if not rows else list(rows[0])
+    header = list(table.fieldnames or ())
     foreign = [name for name in header if name not in _RULE_COLUMNS]
-    if "database" not in header or foreign:
-        raise UsageError(f"{path} must have the column database, and of the others only {', '.join(_RULE_COLUMNS[1:])}")
+    if "database" not in header or foreign or len(set(header)) < len(header):
+        raise UsageError(f"{path} must have the column database, and of the others only {', '.join(_RULE_COLUMNS[1:])}, each once")
     rules: list[Rule] = []
     seen: dict[str, int] = {}
-    for number, row in enumerate(rows, 2):
+    for number, row in rows:
+        if table.restkey in row:
+            raise UsageError(f"{path}, row {number} has more cells than columns; separate several groups or labels by blanks")
         name = clean((row["database"] or "").strip())
         if name in seen:
             raise UsageError(f"{path}, row {number}: database {name} is there already in row {seen[name]}; write one row for each database")
@@ -294,7 +333,7 @@ def read_rules(path: Path) -> list[Rule]:
 
 def read_classes(path: Path) -> list[HostClass]:
     """Read the classes of hosts from a YAML file with a list ``classes``. Raises UsageError."""
-    from pgherd.analysis.host_plan import HostClass
+    from pgherd.analysis.host_class import HostClass
 
     document = read_yaml(path)
     if (
@@ -311,53 +350,3 @@ def read_classes(path: Path) -> list[HostClass]:
         except ValidationError as error:
             raise UsageError(f"{path}, class {number}: {first_fault(error)}") from None
     return classes
-
-
-def measured_classes(classes: Sequence[HostClass], runs: Sequence[str], root: Path) -> list[HostClass]:
-    """Return the classes with the CPU capacity that density runs measured. ``runs`` are RUN or CLASS=RUN.
-
-    The capacity in cores is that in databases × vCPUs of each × target efficiency: the work that the host delivers there, in cores of an
-    unhindered database. Without classes, a run is a class called ``host`` with the memory of the run.
-
-    Raises:
-        UsageError: there is no such run or class, or the run has no capacity.
-    """
-    from pgherd.analysis.host_plan import Capacity, HostClass
-
-    by_name = {host.name: host for host in classes}
-    for text in runs:
-        name, _, run_name = text.rpartition("=")
-        run = Run(RunDirectory.find(run_name, root).path)
-        finding = run.findings.get("capacity")
-        if run.study != "density" or finding is None or finding.value is None:
-            reason = (
-                f"is of the study {run.study}"
-                if run.study != "density"
-                else f"has no capacity: {finding.note if finding else 'no analysis'}"
-            )
-            raise UsageError(f"--host-run {text}: run {run.name} {reason}; give a density run whose curve reaches the target efficiency")
-        cores = _cores(run.record.options)
-        capacity = Capacity(
-            value=finding.value * cores,
-            low=None if finding.low is None else finding.low * cores,
-            high=None if finding.high is None else finding.high * cores,
-            n=finding.n,
-            source=f"run {run.name}",
-        )
-        if not classes:
-            memory = run.record.environment.memory if run.record.environment else None
-            stated = {"memory_mb": Capacity(value=memory / 2**20, source=f"memory of run {run.name}")} if memory else {}
-            by_name[name or "host"] = HostClass(name=name or "host", capacity={"cpu_cores": capacity, **stated})
-            continue
-        if not name and len(classes) > 1:
-            raise UsageError(f"--host-run {text}: there are {len(classes)} classes of hosts; write it as CLASS=RUN")
-        name = name or classes[0].name
-        if name not in by_name:
-            raise UsageError(f"--host-run {text}: there is no class {name}; there are {', '.join(by_name)}")
-        by_name[name] = by_name[name].model_copy(update={"capacity": {**by_name[name].capacity, "cpu_cores": capacity}})
-    return list(by_name.values())
-
-
-def _cores(options: Mapping[str, Any]) -> float:
-    """Return the cores that one database of a density run stands for."""
-    return float(options["vcpus"]) * float(options["efficiency"])

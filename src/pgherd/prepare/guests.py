@@ -22,7 +22,7 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import ClientPlace, Script
 from pgherd.model.units import Size, format_bytes
 from pgherd.node.protocol import Node
-from pgherd.prepare.load import Load
+from pgherd.prepare.load import DatabaseLoad
 from pgherd.prepare.prepared_study import Workspace
 from pgherd.prepare.volumes import ServerVolumes
 from pgherd.runtimes import balloon_controller
@@ -298,7 +298,7 @@ class GuestChoice:
 
 
 def choose_guests(
-    requested: RequestedGuests, workspace: Workspace, runtime: RuntimeName, load: Load, pages: str | None
+    requested: RequestedGuests, workspace: Workspace, runtime: RuntimeName, load: DatabaseLoad, pages: str | None
 ) -> GuestChoice | None:
     """Return the virtual machines that the options describe, or None if the run has no guests. ``pages`` is the value of --huge-pages.
 

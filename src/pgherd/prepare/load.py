@@ -62,7 +62,7 @@ class RequestedLoad:
 
 
 @dataclass(frozen=True)
-class Load:
+class DatabaseLoad:
     """Databases of a run and their load.
 
     Attributes:
@@ -104,7 +104,7 @@ class Load:
         return Database(workload=self.workload, scale=self.scale, partitions=self.partitions, init=self.init, init_data=self.init_data)
 
 
-def choose_load(requested: RequestedLoad, node: Node) -> Load:
+def choose_load(requested: RequestedLoad, node: Node) -> DatabaseLoad:
     """Return the load that the options describe.
 
     Raises:
@@ -119,7 +119,7 @@ def choose_load(requested: RequestedLoad, node: Node) -> Load:
     if requested.external and requested.read_only:
         user_scripts.require_read_only(node, parsed)
     data, about_data = data_of_init(node, None if requested.external else requested.init)
-    return Load(
+    return DatabaseLoad(
         mix=mix,
         workload="script" if requested.init else "pgbench" if mix is None else requested.workload,
         scale=requested.scale or (own.scale if own else 10),
@@ -158,7 +158,7 @@ def require_rate(requested: RequestedLoad) -> None:
         )
 
 
-def on_external(load: Load, external: ExternalDatabaseInfo) -> Load:
+def on_external(load: DatabaseLoad, external: ExternalDatabaseInfo) -> DatabaseLoad:
     """Return the load for an external server: with the scale of its tables, and clients outside of its container."""
     return replace(load, scale=external.scale or load.scale, client_placement="outside")
 

@@ -27,6 +27,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import SettingRow
+from pgherd.prepare.tasks import require_processes
 from pgherd.runner.session import RunSession
 from pgherd.study.shared_options import StudyOptions
 from pgherd.study.study import study_of
@@ -128,8 +129,14 @@ def runnable(node: Node, bin_: str, version: str, session: RunSession) -> Instal
 
 
 def keep_inputs(node: Node, options: Model, inputs: Path) -> tuple[Model, dict[str, str]]:
-    """Copy the user's files to ``inputs`` in the run directory. Return options that name the copies, and the digest of each copy."""
+    """Copy the user's files to ``inputs`` in the run directory. Return options that name the copies, and the digest of each copy.
+
+    Documents of the options are written there too.
+    """
     kept = with_inputs(node, options, inputs)
+    for name, text in options.documents().items() if isinstance(options, StudyOptions) else ():
+        inputs.mkdir(parents=True, exist_ok=True)
+        (inputs / name).write_text(text)
     if inputs.exists():
         make_private(inputs)  # the servers' user gets other copies
     return kept, input_digests(inputs)
@@ -183,14 +190,16 @@ def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> Prep
 
     Raises:
         UsageError: an option is wrong, or the request needs more than the host has.
-        CapabilityError: this host lacks a feature, or a driver would need more open files than this process may open.
+        CapabilityError: this host lacks a feature, or a limit of processes or open files is too low.
     """
     study = study_of(name)
     try:
         prepared: PreparedStudy = study.module("prepare").prepare(node, request, dry)
     except ValidationError as error:
         raise _usage_error(error, request, study.options) or error from None
-    for trial in study.propose(prepared.options, []).trials:
+    trials = study.propose(prepared.options, []).trials
+    require_processes(node, trials, getattr(request, "run_as", None))
+    for trial in trials:
         in_guests = any(container.runtime == "vm" for _, container in trial.deployment.containers())
         for load in (load for phase in trial.phases for load in phase.loads.values()):
             if load.client_placement == "outside" or not in_guests:

@@ -137,7 +137,7 @@ def _without_secrets(value: Any) -> Any:
     """Return a value without the password of a DSN, and tuples as lists, because YAML has no tuples."""
     if isinstance(value, str):
         return redact_dsn(value)
-    return [_without_secrets(item) for item in value] if isinstance(value, tuple) else value
+    return [_without_secrets(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def json_schema() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import UsageError
 from pgherd.model.fleet import FleetServer, ListedServer
+from pgherd.model.load import transaction_timeout
 from pgherd.model.prometheus import PrometheusSource
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
@@ -37,7 +38,7 @@ from pgherd.postgres.settings import PRIVATE, ChosenSettings, SettingRow
 from pgherd.postgres.version_differences import ServerDefaults, VersionDifference
 from pgherd.prepare import fleet, server_observation
 from pgherd.prepare.guests import GUEST_SYSTEM
-from pgherd.prepare.load import Load, RequestedLoad
+from pgherd.prepare.load import DatabaseLoad, RequestedLoad
 from pgherd.prepare.prepared_study import PreparedStudy, Workspace
 from pgherd.study.database_options import READ_ONLY
 from pgherd.workloads import user_script as user_scripts
@@ -50,8 +51,6 @@ MEMORY = 256 * 2**20
 
 UNKNOWN_SIZE = 256 * 2**20
 """Assumed bytes of a database that is not loaded yet."""
-_REHEARSAL_S = 60.0
-"""Time limit of a transaction that is tried once, on a server that was just started."""
 _SIZES = ("shared_buffers", "huge_pages", "huge_page_size")
 
 _PGBENCH = ("select-only", "tpcb-like", "simple-update")
@@ -299,7 +298,7 @@ def require_own(external: ExternalDatabaseInfo | None, why: str) -> None:
         raise UsageError(f"server {external.dsn} does not go with this: {why}")
 
 
-def database_size(workspace: Workspace, servers: ServerChoice, load: Load) -> DatabaseSize:
+def database_size(workspace: Workspace, servers: ServerChoice, load: DatabaseLoad) -> DatabaseSize:
     """Return the size of one database.
 
     A database for the user's scripts is loaded here, and each script runs once on a copy of it. Errors in them are
@@ -322,7 +321,7 @@ def database_size(workspace: Workspace, servers: ServerChoice, load: Load) -> Da
     )
 
 
-def tried_size(workspace: Workspace, servers: ServerChoice, load: Load) -> DatabaseSize | None:
+def tried_size(workspace: Workspace, servers: ServerChoice, load: DatabaseLoad) -> DatabaseSize | None:
     """Create the database's template if it is missing, and try the scripts. Return the template's size.
 
     A dry run creates nothing and tries nothing. It returns None if the template is missing.
@@ -350,12 +349,12 @@ def tried_size(workspace: Workspace, servers: ServerChoice, load: Load) -> Datab
     with clones.rehearsal(
         node, template, servers.usable, account=account, directory=str(workspace.directory), socket_dir=sockets, settings=settings
     ) as server:
-        longest = max(_REHEARSAL_S, load.duration or 0.0)
+        timeout = transaction_timeout(load.duration or 0.0)
         user_scripts.dry_run(
-            server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, timeout=longest, read_only=load.assumed
+            server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, timeout=timeout, read_only=load.assumed
         )
         pace = user_scripts.pace(
-            server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, timeout=longest, read_only=load.assumed
+            server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, timeout=timeout, read_only=load.assumed
         )
     if pace is not None and load.duration is not None and pace > load.duration:
         raise UsageError(
@@ -472,6 +471,9 @@ def find_external(
             f"--protocol prepared does not go with {label} {name}: {server.pooler.name} shares sessions between clients, where prepared "
             "statements stay behind; use --protocol simple or --protocol extended, or name the server itself"
         )
+    if server.pooler is not None and server.pooler.shared:
+        parsed = [user_scripts.parse_script(script, node.exists) for script in load.scripts]
+        user_scripts.require_no_temporary_tables(node, parsed, server.pooler.name)
     external_server.require_reachable(server, builtin=not load.scripts, writes=not read_only, scale=load.scale, option=label)
     return server
 
@@ -487,6 +489,11 @@ def describe_external(*servers: ExternalDatabaseInfo, read_only: bool, vcpus: fl
         messages += dict.fromkeys(f"{their} data are only read: {_why_only_read(found)}." for found in servers)
     else:
         messages.append(f"Transactions write to {them} (--allow-writes). Their changes are not undone.")
+    messages += dict.fromkeys(
+        f"Warning: --query-timeout does not apply behind {found.pooler.name}, which drops it; set statement_timeout for the user."
+        for found in servers
+        if found.pooler is not None
+    )
     if vcpus is not None:
         messages.append(f"Warning: --vcpus {vcpus:g} does not apply to an external server and is ignored.")
     if trace_io:

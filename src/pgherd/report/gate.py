@@ -14,7 +14,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.text import clean
 from pgherd.model.units import format_seconds
 from pgherd.report import gate_metrics, run_differences
-from pgherd.report.gate_metrics import MetricLimit, MetricPair, Run
+from pgherd.report.gate_metrics import GateRun, MetricLimit, MetricPair
 from pgherd.report.html_model import Table
 from pgherd.study.comparison import answers
 from pgherd.study.comparison.metrics import ComparedMetric
@@ -71,8 +71,8 @@ class Gate:
     runs.
     """
 
-    baseline: Run
-    run: Run
+    baseline: GateRun
+    run: GateRun
     comparisons: tuple[Comparison, ...]
     differences: Mapping[str, Table]
     warnings: tuple[str, ...]
@@ -101,7 +101,7 @@ class Gate:
         return _answer(self)
 
 
-def gate(baseline: Run, run: Run, limits: Sequence[MetricLimit] = ()) -> Gate:
+def gate(baseline: GateRun, run: GateRun, limits: Sequence[MetricLimit] = ()) -> Gate:
     """Compare a run with its baseline by the given metrics (none: the study's default metric, 5 % allowed).
 
     Raises:
@@ -137,7 +137,7 @@ def gate(baseline: Run, run: Run, limits: Sequence[MetricLimit] = ()) -> Gate:
     return Gate(baseline, run, tuple(comparisons), differences, tuple(warnings), tuple(unfit))
 
 
-def _check(baseline: Run, run: Run) -> None:
+def _check(baseline: GateRun, run: GateRun) -> None:
     """Raise UsageError if the runs are not comparable."""
     for each in (baseline, run):
         if each.record.analysis is not None and FUNCTIONAL_TABLE in each.record.analysis.tables:
@@ -230,7 +230,7 @@ def _in_percent(change: Estimate, count: int) -> Finding:
     )
 
 
-def _of_platforms(baseline: Run, run: Run, differences: Mapping[str, Table]) -> list[str]:
+def _of_platforms(baseline: GateRun, run: GateRun, differences: Mapping[str, Table]) -> list[str]:
     """Return the differences as sentences, those of the host first."""
     warnings = []
     hosts = run_differences.names(differences["host facts"])
@@ -246,8 +246,7 @@ def _of_platforms(baseline: Run, run: Run, differences: Mapping[str, Table]) -> 
     return warnings
 
 
-def _warnings(baseline: Run, run: Run) -> list[str]:
-    """Return further caveats."""
+def _warnings(baseline: GateRun, run: GateRun) -> list[str]:
     apart = abs(run.record.started - baseline.record.started)
     warnings = [f"The runs started {format_seconds(apart)} apart"] if apart >= 3600 else []
     for each in (baseline, run):
@@ -269,7 +268,6 @@ def change_text(change: Finding) -> str:
 
 
 def result_text(comparison: Comparison) -> str:
-    """Return the result as text."""
     return {"regression": "worse than allowed", "pass": "within the limit"}.get(comparison.result, comparison.result)
 
 

@@ -30,7 +30,7 @@ Points = dict[str, tuple[str, list[TrialResult]]]
 
 
 @dataclass(frozen=True)
-class Run:
+class GateRun:
     """One of the two runs of a gate: its name, record and trials."""
 
     name: str
@@ -67,7 +67,7 @@ def default_metric(record: RunRecord) -> str:
     return study.default_metric if study is not None else "throughput"
 
 
-def is_metric(old: Run, new: Run, name: str) -> bool:
+def is_metric(old: GateRun, new: GateRun, name: str) -> bool:
     """Return whether trials have the metric. Otherwise it may be a finding."""
     return name in METRICS or name in _readings(old) or name in _readings(new)
 
@@ -94,7 +94,7 @@ def direction(limit: MetricLimit, unit: str, better: str = "") -> Direction:
     raise UsageError(f"the better direction of '{limit.name}' is unknown; set it: --metric '{limit.name}:5%:higher'")
 
 
-def compared(old: Run, new: Run, name: str) -> list[MetricPair]:
+def compared(old: GateRun, new: GateRun, name: str) -> list[MetricPair]:
     """Return the metric at every common point of both runs, smallest first.
 
     Only clean trials count. At a point without clean trials, tainted ones are used as an indication.
@@ -116,7 +116,7 @@ def compared(old: Run, new: Run, name: str) -> list[MetricPair]:
     return pairs
 
 
-def uncommon(old: Run, new: Run) -> list[str]:
+def uncommon(old: GateRun, new: GateRun) -> list[str]:
     """Return sentences about points that only one of the runs has."""
     old_points, new_points = _points(old), _points(new)
     sentences = []
@@ -127,7 +127,7 @@ def uncommon(old: Run, new: Run) -> list[str]:
     return sentences
 
 
-def finding(old: Run, new: Run, name: str) -> tuple[Finding, Finding]:
+def finding(old: GateRun, new: GateRun, name: str) -> tuple[Finding, Finding]:
     """Return a study's finding of both runs.
 
     Raises:
@@ -153,7 +153,7 @@ def estimate(finding: Finding) -> Estimate:
     return Estimate(finite(finding.value) or 0.0, low, high, finding.confidence, finding.n, finding.method)
 
 
-def _points(run: Run) -> Points:
+def _points(run: GateRun) -> Points:
     """Return the run's points with their finished trials. A comparison's baseline and its repetition are one point."""
     points: Points = {}
     for result in time_slices.split_variants(run.results):
@@ -188,7 +188,7 @@ def _values(results: Sequence[TrialResult], metric: ComparedMetric) -> list[floa
 
 
 def _compare(
-    old: Run, new: Run, old_trials: tuple[str, list[TrialResult]], new_trials: tuple[str, list[TrialResult]], metric: ComparedMetric
+    old: GateRun, new: GateRun, old_trials: tuple[str, list[TrialResult]], new_trials: tuple[str, list[TrialResult]], metric: ComparedMetric
 ) -> MetricPair:
     point = old_trials[0]
     values_of: list[tuple[float, ...]] = []
@@ -209,11 +209,11 @@ def _compare(
     return MetricPair(point, Pair(values_of[0], values_of[1], exact=metric.name not in METRICS), reason)
 
 
-def _readings(run: Run) -> set[str]:
+def _readings(run: GateRun) -> set[str]:
     return {name for result in run.results for name in result.probe}
 
 
-def _metric_names(run: Run) -> list[str]:
+def _metric_names(run: GateRun) -> list[str]:
     return [
         name for name, metric in METRICS.items() if any(_values([result], metric) for result in time_slices.split_variants(run.results))
     ] + sorted(_readings(run))

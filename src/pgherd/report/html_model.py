@@ -311,18 +311,18 @@ def check_matrix(results: Sequence[TrialResult]) -> CheckMatrix:
     """Return trial × check of all results."""
     kinds: dict[str, str] = {}
     for result in results:
-        for verdict in result.checks:
-            kinds.setdefault(verdict.name, verdict.kind)
-    checks = tuple(sorted(kinds, key=lambda check: kinds[check] != "validity"))
+        for check in result.checks:
+            kinds.setdefault(check.name, check.kind)
+    names = tuple(sorted(kinds, key=lambda name: kinds[name] != "validity"))
     rows = []
     for result in results:
         cells = []
-        for check in checks:
-            verdicts = sorted((verdict for verdict in result.checks if verdict.name == check), key=lambda v: v.gravity, reverse=True)
-            text = "; ".join(map(_check_text, verdicts)) if verdicts else "not checked"
-            cells.append(CheckCell(verdicts[0].result if verdicts else "", text))
+        for name in names:
+            checks = sorted((check for check in result.checks if check.name == name), key=lambda check: check.gravity, reverse=True)
+            text = "; ".join(map(_check_text, checks)) if checks else "not checked"
+            cells.append(CheckCell(checks[0].result if checks else "", text))
         rows.append((result, tuple(cells)))
-    return CheckMatrix(checks, sum(kind == "validity" for kind in kinds.values()), tuple(rows))
+    return CheckMatrix(names, sum(kind == "validity" for kind in kinds.values()), tuple(rows))
 
 
 def exceptions(results: Sequence[TrialResult]) -> list[str]:
@@ -333,22 +333,24 @@ def exceptions(results: Sequence[TrialResult]) -> list[str]:
     lines = [f"Trial {clean(result.id)} did not finish: {clean(result.error)}" for result in results if result.error is not None]
     grouped: dict[tuple[str, str, str, str, str], list[tuple[str, str]]] = {}
     for result in results:
-        for verdict in result.checks:
-            if verdict.result != "pass":
-                key = (verdict.result, verdict.name, verdict.expected, verdict.reason, verdict.severity)
-                grouped.setdefault(key, []).append((result.id, verdict.observed))
-    for (outcome, check, wanted, why, severity), failures in sorted(grouped.items(), key=lambda item: (item[0][0] != "fail", item[0][1])):
+        for check in result.checks:
+            if check.result != "pass":
+                key = (check.result, check.name, check.expected, check.reason, check.severity)
+                grouped.setdefault(key, []).append((result.id, check.observed))
+    for (outcome, name, expected, reason, severity), failures in sorted(
+        grouped.items(), key=lambda item: (item[0][0] != "fail", item[0][1])
+    ):
         names = list(dict.fromkeys(clean(trial) for trial, _ in failures))
         in_all = len(names) == len(results) > 1
         trials = f"all {len(names)} trials" if in_all else f"trial{'s' if len(failures) > 1 else ''} {', '.join(names)}"
         status = "failed" if outcome == "fail" else "unknown"
         effect = " (warning only)" if severity == "warn" else ""
-        line = f"{clean(check)} {status} in {trials}{effect}: {clean(failures[0][1])}"
+        line = f"{clean(name)} {status} in {trials}{effect}: {clean(failures[0][1])}"
         line += f" in trial {clean(failures[0][0])}" if len(failures) > 1 else ""
-        lines.append(f"{line}; expected: {clean(wanted)}{f' ({clean(why)})' if why else ''}.")
+        lines.append(f"{line}; expected: {clean(expected)}{f' ({clean(reason)})' if reason else ''}.")
     return lines
 
 
-def _check_text(verdict: Check) -> str:
-    text = f"{verdict.result}: {clean(verdict.observed)}, expected {clean(verdict.expected)}"
-    return f"{text} ({clean(verdict.reason)})" if verdict.reason else text
+def _check_text(check: Check) -> str:
+    text = f"{check.result}: {clean(check.observed)}, expected {clean(check.expected)}"
+    return f"{text} ({clean(check.reason)})" if check.reason else text

@@ -13,11 +13,12 @@ from pgherd.analysis import histogram
 from pgherd.model.device_io import DeviceView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.text import clean
+from pgherd.model.units import MB_PER_SECOND
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.study.comparison.options import AA_SUFFIX
-from pgherd.study.device_io import MB, point_name, role_text, series_numbers
+from pgherd.study.device_io import point_name, role_text, series_numbers
 
 POINTS_SHOWN = 2
 """Maximum number of drawn points: the first and the last."""
@@ -128,7 +129,10 @@ def _panels(
         labels: list[tuple[float, float, str, str]] = []
         top = 0.0
         for kind, values, dash in _kinds(view):
-            points = [(at - length / 2, value / MB) for at, length, value in zip(view.series.at, view.series.seconds, values, strict=True)]
+            points = [
+                (at - length / 2, value / MB_PER_SECOND)
+                for at, length, value in zip(view.series.at, view.series.seconds, values, strict=True)
+            ]
             marks.append((points, colour, 1.8, dash))
             top = max(top, *(value for _, value in points))
             labels.append((phase.seconds, points[-1][1], _label(names[view.number], kind), colour))
@@ -137,7 +141,7 @@ def _panels(
         top = chart_style.nice_ceiling(top)
         y = chart_style.y_axis([0, top], title="MB/s", axis=alt.Axis(tickCount=4))
         lines = [*chart_style.lines(marks, x, y), *chart_style.end_labels(labels, x, y, (0, top), height=_HEIGHT)]
-        height = _HEIGHT if top * MB * 3 > most else round(_HEIGHT * 0.7)
+        height = _HEIGHT if top * MB_PER_SECOND * 3 > most else round(_HEIGHT * 0.7)
         panels.append(alt.layer(*_bands(bands, x), *lines, width=width, height=height, **({} if panels else {"title": head})))
     return panels
 
@@ -185,7 +189,6 @@ def _sentence(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Return three significant digits."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 

@@ -28,6 +28,7 @@ from pgherd.model.run import RunRecord
 from pgherd.report.formatting import trial_throughput
 from pgherd.store.live_state import LivePhase, LiveState, LiveTrial, TailReader, output_dir, read_live, spool_file
 from pgherd.store.run_directory import RunDirectory
+from pgherd.study import objectives
 from pgherd.study.guests import is_emulated
 
 State = Literal["running", "finished", "interrupted", "failed", "killed"]
@@ -95,9 +96,9 @@ class LiveDevice(Model):
 class LiveTrialResult(Model):
     """A finished trial.
 
-    ``throughput`` covers its phases. It is None if its drivers count different units, or are commands. ``verdicts`` are the checks that
-    did not
-    pass, ``passed`` the number of those that did.
+    ``throughput`` covers its phases. It is None if its drivers count different units, or are commands. ``checks`` are those that did not
+    pass, ``passed`` the number of those that did. ``misses`` are the conditions of the objectives that a block of a search fails. None: the
+    trial is no block of one.
     """
 
     id: str
@@ -110,6 +111,14 @@ class LiveTrialResult(Model):
     error: str | None
     checks: list[Check] = Field(default_factory=list)
     passed: int = 0
+    misses: list[str] | None = None
+
+    @property
+    def judgement(self) -> str:
+        """Return ``passes`` or ``misses by percentile`` of a block of a search by objective, otherwise ''."""
+        if self.misses is None:
+            return ""
+        return f"misses by {' and '.join(self.misses)}" if self.misses else "passes"
 
 
 class LiveStatus(Model):
@@ -321,7 +330,7 @@ class LiveRun:
         state = run_state(record, self.directory, alive, now)
         live = read_live(self.directory.path) if state == "running" else None
         self._follow(live.trial if live else None)
-        self._read_results()
+        self._read_results(record)
         analysis = record.analysis
         status = LiveStatus(
             run=self.directory.name,
@@ -399,12 +408,12 @@ class LiveRun:
             self._drivers[phase] = SummedSeries(len(outputs)), outputs
         return self._drivers[phase]
 
-    def _read_results(self) -> None:
+    def _read_results(self, record: RunRecord) -> None:
         """Read the trials that have ended since the last call. An unreadable one is skipped, because it may be about to be removed."""
         for name in self.directory.trial_names():
             if name not in self._results:
                 with suppress(RunDirectoryError):
-                    self._results[name] = trial_result(self.directory.result(name))
+                    self._results[name] = trial_result(record, self.directory.result(name))
 
 
 def run_state(record: RunRecord, directory: RunDirectory, alive: bool, now: float) -> State:
@@ -509,9 +518,9 @@ def devices(readings: SpooledReadings) -> list[LiveDevice]:
     return active
 
 
-def trial_result(result: TrialResult) -> LiveTrialResult:
-    """Return a finished trial with the checks that did not pass."""
-    not_passed = [verdict for verdict in result.checks if verdict.result != "pass"]
+def trial_result(record: RunRecord, result: TrialResult) -> LiveTrialResult:
+    """Return a finished trial of the run with the checks that did not pass."""
+    not_passed = [check for check in result.checks if check.result != "pass"]
     unit = counted([result])
     return LiveTrialResult(
         id=result.id,
@@ -524,7 +533,16 @@ def trial_result(result: TrialResult) -> LiveTrialResult:
         error=result.error,
         checks=not_passed,
         passed=len(result.checks) - len(not_passed),
+        misses=_misses(record, result),
     )
+
+
+def _misses(record: RunRecord, result: TrialResult) -> list[str] | None:
+    """Return the conditions that a block fails. None of a trial that is no finished block of a search by objective."""
+    counted = any(load.objectives for phase in result.trial.phases for load in phase.loads.values())
+    if not record.objectives or not counted or result.error is not None:
+        return None
+    return list(objectives.misses(result, record.objectives, record.thresholds))
 
 
 def planned_seconds(phases: Sequence[LivePhase]) -> float:

@@ -22,7 +22,7 @@ from pgherd.metrics.procfs import SWAP_OURS
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import TrialResult
 from pgherd.model.text import clean
-from pgherd.model.units import format_bytes
+from pgherd.model.units import MB_PER_SECOND, format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
 from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
@@ -228,7 +228,7 @@ def swapping(inputs: FigureInputs) -> Figure:
         colours = {COMPRESSED: PURPLE, TAKEN: ORANGE, IN_SWAP: PURPLE}
         panels.append(_lines(f"{trial_name(result)}: contents", sizes, series, "MB", _MB, colours, last=False))
         moved = {name: series.host.get(name, []) for name in (SWAPPED_IN, SWAPPED_OUT)}
-        panels.append(_lines(f"{trial_name(result)}: rates", moved, series, "MB/s", _MB, moves, last=True))
+        panels.append(_lines(f"{trial_name(result)}: rates", moved, series, "MB/s", MB_PER_SECOND, moves, last=True))
     ratios = [ratio for _, series in trials if (ratio := series.ratio) is not None]
     contents = [series.host.get(COMPRESSED) or series.host.get(IN_SWAP, []) for _, series in trials]
     largest = max((value for sizes in contents for _, value in sizes), default=0.0)
@@ -253,7 +253,7 @@ def memory_pressure(inputs: FigureInputs) -> Figure:
         stalls = {f"{name}: {label} pressure": series.stalled.get(kind, {}) for kind, label in _RESOURCES.items()}
         shown = {label: (stalled, "% of time", 0.01) for label, stalled in stalls.items() if stalled}
         if any(v for refaults in series.refaults.values() for _, v in refaults):
-            shown[f"{name}: refaults"] = (series.refaults, "MB/s", float(_MB))
+            shown[f"{name}: refaults"] = (series.refaults, "MB/s", MB_PER_SECOND)
         for number, (label, (lines, unit, divisor)) in enumerate(shown.items(), 1):
             panels.append(_lines(label, lines, series, unit, divisor, colours, last=number == len(shown)))
         waited = series.stalled.get("memory", {})

@@ -1,4 +1,4 @@
-"""A plan of a fleet as files: HTML page, JSON document, CSV of the placement, and a YAML document for each host."""
+"""A plan of a fleet as files: HTML page, JSON document, CSV of the placement, a YAML document for each host, and its input."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.text import clean
 from pgherd.node import files
-from pgherd.report import data_files, formatting, html_model, write_report
+from pgherd.report import data_files, formatting, html_model, stored_plan, write_report
 
 if TYPE_CHECKING:
+    from pgherd.analysis.database_moves import PlacedFleet
     from pgherd.analysis.demand import Array, Demand
-    from pgherd.analysis.host_plan import HostClass, Plan, Row
+    from pgherd.analysis.host_class import HostClass
+    from pgherd.analysis.host_plan import Plan
+    from pgherd.analysis.host_prediction import Row
     from pgherd.report.drawing import Figure
 
 _MAX_ROWS, _MAX_COLUMNS = 48, 96
 """Most hosts and slots of a heat map. More are joined, and show the highest use."""
-_MAX_TABLE = 200
+_MAX_LABEL, _LEGEND = 150, 90
+"""Width of the longest name of a host, and of the legend with its margins, in pixels."""
+MAX_TABLE = 200
 """Most rows of a table on the page."""
 _CAPTIONS = {
     "refusals": ("Not placed", "The smallest change that admits each database"),
@@ -38,25 +43,26 @@ _CAPTIONS = {
 }
 
 
-def write_plan(directory: Path, plan: Plan, demand: Demand, classes: Sequence[HostClass], document: Mapping[str, Any]) -> list[Path]:
-    """Write ``plan.html``, ``plan.json``, ``placement.csv``, ``hosts.csv`` and ``hosts.yaml``, and return their paths.
+def write_plan(directory: Path, plan: Plan, fleet: PlacedFleet, document: Mapping[str, Any]) -> list[Path]:
+    """Write ``plan.html``, ``plan.json``, ``placement.csv``, ``hosts.csv``, ``hosts.yaml`` and the input, and return their paths.
 
     Raises:
         UsageError: the directory is not writable.
     """
     texts = {
-        "plan.html": page(plan, demand),
+        "plan.html": page(plan, fleet.demand),
         "plan.json": json.dumps(document, default=_plain, ensure_ascii=False, indent=1) + "\n",
         "placement.csv": data_files.csv_text([{"database": name, "host": host} for name, host in plan.placement.items()]),
         "hosts.csv": data_files.csv_text(plan.hosts),
-        "hosts.yaml": host_documents(plan, classes),
+        "hosts.yaml": host_documents(plan, fleet.classes),
     }
+    contents = {name: text.encode() for name, text in texts.items()} | stored_plan.input_files(fleet)
     try:
-        for name, text in texts.items():
-            files.write_file(directory / name, text.encode())
+        for name, data in contents.items():
+            files.write_file(directory / name, data)
     except OSError as error:
         raise UsageError(f"cannot write {directory}: {error.strerror}; choose another directory with --output") from None
-    return [directory / name for name in texts]
+    return [directory / name for name in contents]
 
 
 def _plain(value: object) -> object:
@@ -89,7 +95,7 @@ def page(plan: Plan, demand: Demand) -> str:
     drawn = [drawing.RenderedFigure(name, figure, drawing.svg(figure, prefix=name)) for name, figure in figures.items()]
     rows: dict[str, Sequence[Row]] = {
         "refusals": plan.refusals,
-        "hosts": [{name: _percent(cell) for name, cell in row.items()} for row in plan.hosts],
+        "hosts": plan.hosts,
         "moves": plan.moves,
         "purchases": plan.purchases,
         "unknown": [dict(vars(one)) for one in demand.unknown],
@@ -97,10 +103,10 @@ def page(plan: Plan, demand: Demand) -> str:
     tables = []
     for name, found in rows.items():
         heading, caption = _CAPTIONS[name]
-        if len(found) > _MAX_TABLE:
-            caption += f". The first {_MAX_TABLE} of {len(found)}: the files have all of them"
+        if len(found) > MAX_TABLE:
+            caption += f". The first {MAX_TABLE} of {len(found)}: the files have all of them"
         if found:
-            tables.append((heading, html_model.table(name, found[:_MAX_TABLE]), caption))
+            tables.append((heading, table(name, found[:MAX_TABLE]), caption))
     heading, caption = _CAPTIONS["findings"]
     tables.append((heading, html_model.findings_table(plan.findings), caption))
     days = f"the demand of {demand.days} days" if demand.days > 1 else "the demand of one day"
@@ -117,6 +123,11 @@ def page(plan: Plan, demand: Demand) -> str:
             tables=tables,
         )
     )
+
+
+def table(name: str, rows: Sequence[Row]) -> html_model.Table:
+    """Return rows as a table, with shares in percent."""
+    return html_model.table(name, [{column: _percent(cell) for column, cell in row.items()} for row in rows])
 
 
 def _percent(cell: formatting.Cell) -> formatting.Cell:
@@ -158,6 +169,7 @@ def heat_map(use: Array, hosts: Sequence[str], slots: Sequence[str], name: str) 
     )
     legend = alt.Legend(title="use, %", gradientLength=130, gradientThickness=12, values=[0, 50, 100, 150])
     height = max(40, min(18 * len(joined), 620))
+    names = min(_MAX_LABEL, round(6.9 * max(map(len, labels))))
     chart = (
         alt.Chart(chart_style.data(cells))
         .mark_rect(stroke=None)
@@ -168,9 +180,9 @@ def heat_map(use: Array, hosts: Sequence[str], slots: Sequence[str], name: str) 
                 axis=alt.Axis(title="hour of the day", values=list(range(0, 25, 3)), grid=False),
             ),
             x2=alt.X2("x2:Q"),
-            y=alt.Y("host:N", sort=labels, axis=alt.Axis(title=None, labelLimit=150, ticks=False)),
+            y=alt.Y("host:N", sort=labels, axis=alt.Axis(title=None, labelLimit=_MAX_LABEL, ticks=False)),
             color=alt.Color("use:Q", scale=scale, legend=legend),
         )
-        .properties(width=chart_style.plot_width() - 180, height=height, title=chart_style.title(sentence, subtitle))
+        .properties(width=chart_style.WIDTH - _LEGEND - names, height=height, title=chart_style.title(sentence, subtitle))
     )
     return Figure(sentence, chart, ("hosts.csv",))

@@ -129,5 +129,5 @@ def tablespace_lines(name: str, server: Server) -> Iterator[str]:
     spaces = [f"{SPACE}_{number}" for number in range(len(server.tablespaces))]
     for space, volume in zip(spaces, server.tablespaces, strict=True):
         yield f'space {name} {space} "${variable(volume)}"'
-    for database in server.databases if spaces else ():
-        yield f"spread {name} {quote(database.name)} {' '.join(spaces)}"
+    for database in dict.fromkeys(database.dbname for database in server.databases) if spaces else ():
+        yield f"spread {name} {quote(database)} {' '.join(spaces)}"

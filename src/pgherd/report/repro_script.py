@@ -251,31 +251,37 @@ def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]
     yield f"start {name} - all"
     yield f"ready {name}"
     first: dict[tuple[object, ...], str] = {}
-    for database in server.databases:
-        quoted_name = quote(database.name)
+    for number, database in enumerate(server.databases):
+        quoted_name, connection = quote(database.dbname), quote(database.connection)
         load_sql = bundled_scripts.load_sql(database.workload)
-        twin = first.setdefault((load_sql, database.scale, database.partitions, database.init), database.name)
-        if twin != database.name:
+        schema = None if database.schema_of is None else database.name
+        twin = first.setdefault((load_sql, database.scale, database.partitions, database.init, schema), database.dbname)
+        if twin != database.dbname:
             yield f"quietly client {name} createdb --template={quote(twin)} --strategy=file_copy {quoted_name}"
             continue
-        if database.name not in _INITDB_DATABASES:
+        new = database.dbname not in {other.dbname for other in server.databases[:number]}
+        if new and database.dbname not in _INITDB_DATABASES:
             yield f"quietly client {name} createdb {quoted_name}"
+        if schema is not None:
+            statement = quote(f'CREATE SCHEMA "{schema}"')
+            yield f"quietly client {name} psql -qX -d {quoted_name} -c {statement}"
         if load_sql is not None:
             partitions = f" --set=partitions={database.partitions}" if database.partitions > 1 else ""
-            yield f"quietly client {name} psql {join(psql_arguments(database.scale))}{partitions} {quoted_name} <<'SQL'"
+            yield f"quietly client {name} psql {join(psql_arguments(database.scale))}{partitions} {connection} <<'SQL'"
             yield load_sql.rstrip("\n")
             yield "SQL"
         elif database.init is None:
-            yield f"quietly client {name} pgbench {join(pgbench_arguments(database.scale, database.partitions))} {quoted_name}"
+            yield f"quietly client {name} pgbench {join(pgbench_arguments(database.scale, database.partitions))} {connection}"
         else:
             source = quote(files[database.init])
             data = database.init_data
             if data is not None and data.files:  # their names are relative to the directory of the file
                 yield f"cd -- {quote(data.directory)}"
-            yield f"quietly client {name} psql {join(psql_arguments(database.scale))} {quoted_name} <{source}"
+            yield f"quietly client {name} psql {join(psql_arguments(database.scale))} {connection} <{source}"
             if data is not None and data.files:
                 yield 'cd -- "$work"'
-        yield f"settle {name} {quoted_name}"
+        if database.dbname not in {other.dbname for other in server.databases[number + 1 :]}:
+            yield f"settle {name} {quoted_name}"
         if probe is not None and (line := _probe_line(probe)) is not None:
             yield line(name, quoted_name)
     yield f"loaded {name}"
@@ -309,7 +315,8 @@ def _start(host: Host, places: Mapping[str, _ContainerPlace], loaded: Mapping[_C
     for container, server in pairs:
         yield from repro_parts.tablespace_lines(f"{container.name}.{server.name}", server)
     for container, server in pairs:
-        yield from (f"warm {container.name}.{server.name} {quote(database.name)}" for database in server.databases)
+        names = dict.fromkeys(database.dbname for database in server.databases)
+        yield from (f"warm {container.name}.{server.name} {quote(name)}" for name in names)
     yield ""
 
 
@@ -370,6 +377,9 @@ def _loads(
     files: Mapping[str, str],
     staged: dict[str, str],
 ) -> Iterator[str]:
+    if not phase.loads:
+        yield f"sleep {phase.warmup + phase.seconds:g}"
+        return
     if measured is not None:
         yield f"# In these, pgherd measured {sum(target.throughput for target in measured):.1f} transactions per second in total."
     calls = []
@@ -396,7 +406,7 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
         bin=_BIN,
         host=f"{_WORK}/{address.container}.{address.server}",
         port=5432,
-        database=address.database,
+        database=database.connection,
         user=instance.SUPERUSER,
         output=f"{_WORK}/clients/{number}",
         scale=database.scale,

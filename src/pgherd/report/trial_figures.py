@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 import altair as alt
 
@@ -169,11 +169,11 @@ def _series(result: TrialResult) -> list[list[float]]:
 
 
 def _chosen_points(inputs: FigureInputs, results: Sequence[TrialResult]) -> list[tuple[str, list[TrialResult]]]:
-    """Return the largest point within 100 % of the cores (by the density table) and the last point."""
+    """Return the largest point within 100 % of the cores (by a table that has both) and the last point."""
     points = _points(results)
     within = {
         f"{databases:g}"
-        for row in inputs.analysis.tables.get("density", [])
+        for row in chain.from_iterable(inputs.analysis.tables.values())
         if (databases := finite(row.get("databases"))) is not None and (finite(row.get("allocated_share")) or math.inf) <= 1 + 1e-9
     }
     fitting = [point for point in points if point[0] in within]

@@ -89,7 +89,7 @@ def result_text(trial: LiveTrialResult) -> str:
     if trial.error is not None:
         return f"{trial.id}  {point_text(trial.point)}: failed: {clean(trial.error)}"
     result = f"took {format_seconds(trial.seconds)}" if trial.throughput is None else f"{compact(trial.throughput)} {trial.unit}"
-    return f"{trial.id}  {point_text(trial.point)}: {result}, {_checks(trial)}"
+    return f"{trial.id}  {point_text(trial.point)}: {', '.join(filter(None, (result, trial.judgement, _checks(trial))))}"
 
 
 def changes(before: LiveStatus | None, now: LiveStatus) -> Iterator[str]:

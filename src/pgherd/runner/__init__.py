@@ -1,1 +1,1 @@
-"""Transitions, phases, verdicts, the loop over proposals, resume."""
+"""Transitions, phases, checks, the loop over proposals, resume."""

@@ -60,7 +60,6 @@ class TimeEstimate:
 
     @property
     def finished(self) -> int:
-        """Number of finished trials."""
         return len(self._overheads)
 
     @property

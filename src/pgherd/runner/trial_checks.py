@@ -1,27 +1,28 @@
 """Checks of a trial: observed values against expected ones. Pure.
 
 A check is 'unknown', never 'pass', if its value cannot be observed. ``pgherd.model.analysis`` has the thresholds. ``judge`` is for a
-finished trial. ``judge_memory`` also serves a failed one: is all memory of its host accounted for, and were there OOM kills?
+finished trial. ``pgherd.runner.memory_checks`` also serves a failed one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE, rounds_of, steady_window
 from pgherd.drivers.command import VALUE, patterns_of
 from pgherd.model.analysis import Check, CheckResult, Thresholds
-from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Server
 from pgherd.model.host_facts import HostFacts
+from pgherd.model.load import Phase
 from pgherd.model.placement import pinned_cpus
-from pgherd.model.prometheus import CONTAINER_CPU, CONTAINER_OOM, NODE_CPU, NODE_READS
-from pgherd.model.result import OomKill, PhaseResult, TargetResult
+from pgherd.model.prometheus import CONTAINER_CPU, NODE_CPU, NODE_READS
+from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
 from pgherd.study.kernel_io import KERNEL_IO_PART, kernel_io
 from pgherd.study.objectives import lag_excess, least_completed
-from pgherd.study.observation import DISK_OF, HERE, HOST_OF, MANAGER_PART, device_sum, hosts_of_servers, why_unseen
+from pgherd.study.observation import DISK_OF, HERE, HOST_OF, MANAGER_PART, device_sum, hosts_of_servers, seconds_of, why_unseen
 
 _SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
 
@@ -42,26 +43,30 @@ def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds:
         checks.append(_worst(phases, [check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     if any(container.cpu_mode == "cpuset" for _, container in trial.deployment.containers()):
         checks.append(_worst(phases, [_shared_cpus(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
-    if len(phases) > 1:
-        checks.append(switch_skew(phases, thresholds))
+    if all(phase.slices is None and _saturates(phase) for phase in trial.phases):
+        checks.append(_worst(phases, [_steady(phase) for phase in phases]))
+    lasting = [_without_single(trial, number, phase) for number, phase in enumerate(phases)]
+    if len(phases) > 1 and any(phase.targets for phase in lasting):
+        checks.append(switch_skew(lasting, thresholds))
     checks.append(_clock(clock_jump, thresholds))
     return checks
 
 
-def _worst(phases: list[PhaseResult], verdicts: list[Check]) -> Check:
+def _worst(phases: list[PhaseResult], checks: list[Check]) -> Check:
     """Return the check of the worst phase, with the phase's name. The first of equal ones decides."""
-    worst = max(verdicts, key=lambda verdict: verdict.gravity)
+    worst = max(checks, key=lambda check: check.gravity)
     if len(phases) == 1 or worst.result == "pass":
         return worst
-    alike = tuple(phase.phase for phase, verdict in zip(phases, verdicts, strict=True) if verdict.gravity == worst.gravity)
+    alike = tuple(phase.phase for phase, check in zip(phases, checks, strict=True) if check.gravity == worst.gravity)
     first = f"phase {alike[0]}" + (f", the first of {len(alike)} such" if len(alike) > 1 else "") + f" of {len(phases)}"
     failed = alike if worst.result == "fail" else ()
     return worst.model_copy(update={"observed": f"{worst.observed} ({first})", "failed_phases": failed})
 
 
-def _check(
+def check_of(
     check: str, ok: bool | None, observed: str, expected: str, reason: str = "", *, validity: bool = False, warn: bool = False
 ) -> Check:
+    """Return a check whose condition held (True), did not hold (False), or could not be observed (None)."""
     result: CheckResult = "unknown" if ok is None else "pass" if ok else "fail"
     return Check(
         name=check,
@@ -114,7 +119,7 @@ def _loaded_containers(trial: Trial, number: int) -> Iterator[tuple[str, float |
 def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"each loaded container at ≥ {limits.min_cpu_used:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
     if unknown := why_unseen(trial, number, phase, NODE_CPU):
-        return _check("cpu-bound", None, "the server's CPU is not seen", expected, unknown, validity=True)
+        return check_of("cpu-bound", None, "the server's CPU is not seen", expected, unknown, validity=True)
     utilizations = [_host_utilization(phase, facts, host) for host in hosts_of_servers(trial, number, phase)]
     utilization = None if None in utilizations else min(share or 0.0 for share in utilizations)
     cores = facts.logical_cpus or facts.cores
@@ -138,12 +143,12 @@ def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, 
         observed = f"containers at {shares[lowest]:.1%} ({lowest}, the lowest) of their vCPUs, {observed}"
     used_up = min(shares.values(), default=1.0) >= limits.min_cpu_used
     if (shares and used_up and not unseen) or (utilization is not None and utilization >= limits.host_full):
-        return _check("cpu-bound", True, observed, expected, validity=True)
+        return check_of("cpu-bound", True, observed, expected, validity=True)
     if unseen and used_up:
-        return _check("cpu-bound", None, observed, expected, f"{_abbreviated(unseen)}: its CPU could not be read", validity=True)
+        return check_of("cpu-bound", None, observed, expected, f"{_abbreviated(unseen)}: its CPU could not be read", validity=True)
     has_cpu_data = bool(shares) or utilization is not None
     reason = "something other than CPU limited the databases: clients, locks or I/O" if has_cpu_data else "CPU use could not be read"
-    return _check("cpu-bound", False if has_cpu_data else None, observed, expected, reason, validity=True)
+    return check_of("cpu-bound", False if has_cpu_data else None, observed, expected, reason, validity=True)
 
 
 def _abbreviated(names: list[str]) -> str:
@@ -175,16 +180,16 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     unseen_disks = why_unseen(trial, number, phase, NODE_READS)
     reads = missed if unseen_disks else _reads(trial, number, phase)
     if not ratios or reads is None or phase.throughput <= 0:
-        return _check("cached", None, "no buffer statistics or device counters", expected, "they could not be read", validity=True)
+        return check_of("cached", None, "no buffer statistics or device counters", expected, "they could not be read", validity=True)
     # The devices serve the whole host. The databases caused at most as many reads as they missed blocks.
     lowest, per_tx = min(ratios, key=lambda name: ratios[name]), min(reads, missed) / phase.throughput
     observed = f"hit ratio {ratios[lowest]:.2%} ({lowest}, the lowest), at most {per_tx:.3g} device reads per transaction"
     ok: bool | None = ratios[lowest] >= limits.min_hit_ratio and per_tx <= limits.max_device_reads
     if unseen_disks and ratios[lowest] >= limits.min_hit_ratio and not ok:
-        return _check("cached", None, observed, expected, f"its disks cannot be observed: {unseen_disks}", validity=True)
+        return check_of("cached", None, observed, expected, f"its disks cannot be observed: {unseen_disks}", validity=True)
     if ok and unseen:
-        return _check("cached", None, observed, expected, f"{_abbreviated(unseen)}: its statistics could not be read", validity=True)
-    return _check("cached", ok, observed, expected, "the data does not fit shared_buffers; raise it or lower --scale", validity=True)
+        return check_of("cached", None, observed, expected, f"{_abbreviated(unseen)}: its statistics could not be read", validity=True)
+    return check_of("cached", ok, observed, expected, "the data does not fit shared_buffers; raise it or lower --scale", validity=True)
 
 
 def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
@@ -192,13 +197,13 @@ def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
     unknown = why_unseen(trial, number, phase, NODE_READS)
     reads = None if unknown else _reads(trial, number, phase)
     if reads is None or phase.throughput <= 0:
-        reason = unknown or "/proc/diskstats shows no device here"
-        return _check("io-bound", None, "device counters not seen", expected, reason, validity=True)
-    per_tx = reads / phase.throughput
+        return check_of("io-bound", None, "device counters not seen", expected, unknown or "/proc/diskstats has no device", validity=True)
+    missed = [metrics.get("db.blks_read") for _, metrics in _servers(trial, number, phase)]
+    # The devices serve the whole host. The databases caused at most as many reads as they missed blocks.
+    per_tx = min([reads] if None in missed else [reads, sum(read or 0.0 for read in missed)]) / phase.throughput
     reason = "the data came from a cache; raise --scale or lower --memory"
-    return _check(
-        "io-bound", per_tx >= limits.min_device_reads, f"{per_tx:.3g} device reads per transaction", expected, reason, validity=True
-    )
+    met = per_tx >= limits.min_device_reads
+    return check_of("io-bound", met, f"{per_tx:.3g} device reads per transaction", expected, reason, validity=True)
 
 
 def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
@@ -213,7 +218,7 @@ def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: Host
         if used is not None:
             shares[target.target] = used / phase.loaded(target) / min(load.threads, vcpus or load.threads)
     if len(shares) < len(phase.targets) or not shares:
-        return _check("not-client-bound", None, "drivers' CPU not seen", expected, "it could not be read", validity=True)
+        return check_of("not-client-bound", None, "drivers' CPU not seen", expected, "it could not be read", validity=True)
     highest = max(shares, key=lambda name: shares[name])
     observed = f"{shares[highest]:.1%} ({highest}, the highest)"
     reason = "the driver's threads are the limit, not the database; give it more with --threads"
@@ -227,7 +232,7 @@ def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: Host
             reason = (
                 "its CPU use could not be read" if utilization is None else "the clients' host is full: give it more CPUs, or load less"
             )
-    return _check("not-client-bound", ok, observed, expected, reason, validity=True)
+    return check_of("not-client-bound", ok, observed, expected, reason, validity=True)
 
 
 _LATE = "the databases could not keep up; latency includes the time that transactions waited for their turn"
@@ -241,7 +246,7 @@ def _rate_achieved(trial: Trial, number: int, phase: PhaseResult, facts: HostFac
         f"schedule lag that grows by at most {1 - limits.min_rate_achieved:.0%} of the time"
     )
     if not due:
-        return _check("rate-achieved", None, "no load has a rate", expected, "give one with --rate", validity=True)
+        return check_of("rate-achieved", None, "no load has a rate", expected, "give one with --rate", validity=True)
     completed = {t.target: t.transactions for t in phase.targets if t.target in due}
     lowest = min(due, key=lambda name: completed[name] / due[name])
     behind = {
@@ -250,12 +255,12 @@ def _rate_achieved(trial: Trial, number: int, phase: PhaseResult, facts: HostFac
     latest = max(behind, key=lambda name: behind[name], default=None)
     if latest is not None and behind[latest] > 1 - limits.min_rate_achieved:
         observed = f"schedule lag grew by {behind[latest]:.1%} of the time ({latest}, the fastest)"
-        return _check("rate-achieved", False, observed, expected, _LATE, validity=True)
+        return check_of("rate-achieved", False, observed, expected, _LATE, validity=True)
     ok = all(completed[name] >= least_completed(due[name], limits.min_rate_achieved) for name in due)
     observed = (
         f"{completed[lowest] / due[lowest]:.1%} ({completed[lowest]:.0f} of {due[lowest]:.0f} transactions due, {lowest}, the lowest)"
     )
-    return _check("rate-achieved", ok, observed, expected, _LATE, validity=True)
+    return check_of("rate-achieved", ok, observed, expected, _LATE, validity=True)
 
 
 def _required_pages(server: Server, taken: bool) -> str | None:
@@ -288,7 +293,7 @@ def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts,
         metrics = phase.metrics.get(f"server:{name}", {})
         mapped = metrics.get("pages.mapped", 0.0)
         if mapped <= 0:
-            return _check(
+            return check_of(
                 "huge-pages", None, f"{name}: not seen", expected, "/proc/PID/smaps of the server could not be read", validity=True
             )
         huge = metrics.get("pages.huge", 0.0) / mapped
@@ -297,12 +302,12 @@ def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts,
         worst = min(worst, (1 - huge if required == "ordinary" else huge, observed))
     reason = "the kernel gave the server other pages than requested: memory may be fragmented, a setting of the host takes precedence, or "
     reason += "huge_pages is 'try' and other servers took the pages first"
-    return _check("huge-pages", worst[0] >= limits.min_huge_page_share, worst[1], expected, reason, validity=True)
+    return check_of("huge-pages", worst[0] >= limits.min_huge_page_share, worst[1], expected, reason, validity=True)
 
 
 def _overlap(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     reason = "some databases started late or ended early, so the others shared the host with fewer"
-    return _check(
+    return check_of(
         "overlap", phase.overlap >= limits.min_overlap, f"{phase.overlap:.1%} of the period", f"≥ {limits.min_overlap:.0%}", reason
     )
 
@@ -317,13 +322,13 @@ def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     # A busy host may take 0.5 s to wake this process.
     ok = phase.seconds <= planned * (1 + limits.max_overrun) + 0.5
     reason = "the host did not schedule pgherd in time, so the measured period differs from the plan"
-    return _check("on-schedule", ok, observed, expected, reason)
+    return check_of("on-schedule", ok, observed, expected, reason)
 
 
 def _errors(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     failed = sum(target.failed for target in phase.targets)
     reason = "see the drivers' stderr in the trial's directory"
-    return _check(
+    return check_of(
         "no-failed-transactions",
         failed <= limits.max_failed_transactions,
         f"{failed} failed transactions",
@@ -348,16 +353,16 @@ def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limi
     servers = [] if unknown else [_steal_share(phase, facts, host) for host in hosts_of_servers(trial, number, phase)]
     shares = [_steal_share(phase, facts), *servers]
     if None in shares:
-        return _check("steal", None, "not seen", expected, "the kernel does not report steal")
+        return check_of("steal", None, "not seen", expected, "the kernel does not report steal")
     share = max(share or 0.0 for share in shares)
     if unknown and share <= limit:
-        return _check("steal", None, f"{share:.2%} here, not seen at the server", expected, unknown)
+        return check_of("steal", None, f"{share:.2%} here, not seen at the server", expected, unknown)
     utilization = _host_utilization(phase, facts)
     if _loads_devices(trial, number) and share > limit and utilization is not None and utilization < limits.host_full:
         expected += f" (warning only, because I/O is the limit: the host's CPU is below {limits.host_full:.0%})"
         reason = "the hypervisor used CPU time, which includes its work for this I/O"
-        return _check("steal", False, f"{share:.2%}, host at {utilization:.1%}", expected, reason, warn=True)
-    return _check("steal", share <= limit, f"{share:.2%}", expected, "the hypervisor gave CPU time to other guests")
+        return check_of("steal", False, f"{share:.2%}, host at {utilization:.1%}", expected, reason, warn=True)
+    return check_of("steal", share <= limit, f"{share:.2%}", expected, "the hypervisor gave CPU time to other guests")
 
 
 def _loads_devices(trial: Trial, number: int) -> bool:
@@ -377,13 +382,13 @@ def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFa
     no_servers = not _has_servers(trial)
     unknown = why_unseen(trial, number, phase, NODE_CPU, CONTAINER_CPU)
     if busy is None or not (containers or no_servers) or unknown:
-        return _check("background-cpu", None, "containers' CPU not seen", expected, unknown or "this runtime cannot account for it")
+        return check_of("background-cpu", None, "containers' CPU not seen", expected, unknown or "this runtime cannot account for it")
     hosts = hosts_of_servers(trial, number, phase)
     if HERE not in hosts:  # the load runs here, and the servers elsewhere
         used = {host: sum(phase.metrics[f"container:{name}"]["cpu.usage"] for name in names) for host, names in hosts.items()}
         others = max(((phase.busy_cores(host) or 0.0) - used[host]) / _cpus(phase, facts, host) for host in hosts)
         ok = others <= limits.max_background_cpu
-        return _check("background-cpu", ok, f"{max(others, 0):.2%}", expected, "other processes used the server's host")
+        return check_of("background-cpu", ok, f"{max(others, 0):.2%}", expected, "other processes used the server's host")
     loads = trial.phases[number].loads
     outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].client_placement == "outside"]
     platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
@@ -391,7 +396,7 @@ def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFa
     platform[f"platform:{KERNEL_IO_PART}"] = kernel_io(phase) or 0.0  # the sample has the threads of the whole host
     share = (busy - sum(containers) - sum(outside) - sum(platform.values())) / (facts.logical_cpus or facts.cores)
     reason = "other processes used the host"
-    return _check("background-cpu", share <= limits.max_background_cpu, f"{max(share, 0):.2%}", expected, reason, warn=no_servers)
+    return check_of("background-cpu", share <= limits.max_background_cpu, f"{max(share, 0):.2%}", expected, reason, warn=no_servers)
 
 
 def _shared_cpus(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
@@ -409,8 +414,8 @@ def _shared_cpus(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
         crowd, idle = max(users.values(), key=len), sum(not names for names in users.values())
         if len(crowd) > 1 and idle:
             observed = f"{_abbreviated(crowd)} on the same CPU, {idle} of {cores} CPUs without a loaded container"
-            return _check("shared-cpus", False, observed, expected, "the choice of the databases, not the host, limits the throughput")
-    return _check("shared-cpus", True, "loaded containers are spread over the CPUs", expected)
+            return check_of("shared-cpus", False, observed, expected, "the choice of the databases, not the host, limits the throughput")
+    return check_of("shared-cpus", True, "loaded containers are spread over the CPUs", expected)
 
 
 def _rate_of(phase: PhaseResult, trial: Trial, number: int, *names: str) -> float | None:
@@ -423,19 +428,19 @@ def _checkpoints(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
     expected = f"≤ {limits.max_checkpoints:.0f} in the window" + ("" if read_only else " (warning only, because the load writes)")
     rate = _rate_of(phase, trial, number, "checkpoint.timed", "checkpoint.requested")
     if rate is None:
-        return _check("no-checkpoint", None, "not seen", expected, "the servers' statistics could not be read", warn=True)
+        return check_of("no-checkpoint", None, "not seen", expected, "the servers' statistics could not be read", warn=True)
     count = rate * phase.seconds
     # Statistics are as coarse as the sampling period: less than half a checkpoint is none.
     ok = count < limits.max_checkpoints + 0.5
-    return _check("no-checkpoint", ok, f"{count:.0f} checkpoints", expected, "a checkpoint wrote in the window", warn=True)
+    return check_of("no-checkpoint", ok, f"{count:.0f} checkpoints", expected, "a checkpoint wrote in the window", warn=True)
 
 
 def _no_autovacuum(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"≤ {limits.max_autovacuum_workers:.0f} autovacuum workers at work"
     workers = [m["vacuum.workers"] for _, m in _servers(trial, number, phase) if "vacuum.workers" in m]
     if not workers:
-        return _check("no-autovacuum", None, "not seen", expected, "the servers' statistics could not be read", warn=True)
-    return _check(
+        return check_of("no-autovacuum", None, "not seen", expected, "the servers' statistics could not be read", warn=True)
+    return check_of(
         "no-autovacuum",
         sum(workers) <= limits.max_autovacuum_workers,
         f"{sum(workers):.2g} on average",
@@ -443,6 +448,35 @@ def _no_autovacuum(trial: Trial, number: int, phase: PhaseResult, facts: HostFac
         "autovacuum ran",
         warn=True,
     )
+
+
+def _saturates(phase: Phase) -> bool:
+    """Return whether all loads of a phase make as many transactions as they can, so that their throughput shows the state of the host."""
+    return bool(phase.loads) and all(load.driver == "pgbench" and load.rate is None for load in phase.loads.values())
+
+
+def _steady(phase: PhaseResult) -> Check:
+    """Check that throughput neither wanders nor drifts within the window, by the rule that ``disk`` and ``density`` also use."""
+    expected = f"{ROUNDS} parts of the window range by at most {RANGE:.0%} and drift by at most {SLOPE:.0%}"
+    rounds = rounds_of(seconds_of([phase]))
+    window = steady_window(rounds)
+    if window is None:
+        return check_of("steady", None, "not seen", expected, f"the window has fewer than {ROUNDS} whole seconds", warn=True)
+    observed = f"range {window.range:.1%}, drift {window.excursion:+.1%}"
+    if phase.throughput * phase.seconds < ROUNDS * _MIN_COUNT:
+        return check_of("steady", None, observed, expected, f"with fewer than {_MIN_COUNT} transactions, parts differ by chance", warn=True)
+    reason = "the load starts on another level, or moves between levels: a longer --duration and --warmup tell more"
+    return check_of("steady", window.steady, observed, expected, reason, warn=True)
+
+
+_MIN_COUNT = 1000
+"""Minimum number of transactions of a part of a window. It then varies by 3 % by chance."""
+
+
+def _without_single(trial: Trial, number: int, phase: PhaseResult) -> PhaseResult:
+    """Return a phase without loads that end by themselves, which begin when they like."""
+    loads = trial.phases[number].loads
+    return phase.model_copy(update={"targets": [target for target in phase.targets if not loads[target.target].ends_itself]})
 
 
 def worst_switch(phases: Sequence[PhaseResult]) -> PhaseResult:
@@ -471,16 +505,16 @@ def _switch_skew(phase: PhaseResult, limits: Thresholds) -> Check:
     expected = f"≤ {limits.max_switch_skew * 1000:.0f} ms between the targets' first transactions"
     if phase.skew is None:
         single = len(phase.targets) == 1
-        return _check("switch-skew", True if single else None, "a single target" if single else "not seen", expected, "no target began")
+        return check_of("switch-skew", True if single else None, "a single target" if single else "not seen", expected, "no target began")
     counted = _began_in_period(phase)
     observed = f"{phase.skew * 1000:.0f} ms ({phase.phase}), {'some of it counted' if counted else 'all before the measured period'}"
     reason = "clients connect one after another, on some databases later: a longer --warmup keeps that out of the measured period"
-    return _check("switch-skew", phase.skew <= limits.max_switch_skew, observed, expected, reason, warn=not counted)
+    return check_of("switch-skew", phase.skew <= limits.max_switch_skew, observed, expected, reason, warn=not counted)
 
 
 def _clock(jump: float, limits: Thresholds) -> Check:
     reason = "the wall clock was set during the trial; timestamps cannot be trusted"
-    return _check(
+    return check_of(
         "clock-step", abs(jump) <= limits.max_clock_step, f"moved {jump * 1000:.0f} ms", f"≤ {limits.max_clock_step * 1000:.0f} ms", reason
     )
 
@@ -492,12 +526,12 @@ def exit_code(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
     codes = {target.target: code for target in phase.targets if (code := target.values.get("exit_code")) is not None}
     expected = "exit code 0 of every command"
     if not codes:
-        return _check("exit-code", True, "each ran until it was stopped", expected, validity=True)
+        return check_of("exit-code", True, "each ran until it was stopped", expected, validity=True)
     failed = {target: code for target, code in codes.items() if code != 0}
     if not failed:
-        return _check("exit-code", True, "exit code 0", expected, validity=True)
+        return check_of("exit-code", True, "exit code 0", expected, validity=True)
     failures = ", ".join(f"{_code(code)} on {target}" for target, code in failed.items())
-    return _check("exit-code", False, failures, expected, _SEE_OUTPUT, validity=True)
+    return check_of("exit-code", False, failures, expected, _SEE_OUTPUT, validity=True)
 
 
 def values_found(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
@@ -511,8 +545,8 @@ def values_found(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
     ]
     expected = "a number for every --extract"
     if missing:
-        return _check("values-extracted", False, f"not found: {', '.join(missing)}", expected, _SEE_OUTPUT, validity=True)
-    return _check("values-extracted", True, "all found", expected, validity=True)
+        return check_of("values-extracted", False, f"not found: {', '.join(missing)}", expected, _SEE_OUTPUT, validity=True)
+    return check_of("values-extracted", True, "all found", expected, validity=True)
 
 
 def driver_cpu(target: TargetResult, phase: PhaseResult) -> float:
@@ -538,56 +572,3 @@ _INTENTS: dict[ValidityCheck, Callable[[Trial, int, PhaseResult, HostFacts, Thre
     "exit-code": exit_code,
     "values-extracted": values_found,
 }
-
-
-ACCOUNTED = "memory-accounted"
-NO_OOM_KILL = "no-oom-kill"
-
-
-def judge_memory(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[OomKill], thresholds: Thresholds) -> list[Check]:
-    """Return both checks for a trial in cgroups, those of external servers included, or in guests, which also run in cgroups.
-
-    A trial that did not finish has no phases, so only its OOM kills are checked. Other runtimes count neither memory
-    nor kills, so there is no check, and no answer depends on one.
-    """
-    counted = any(capabilities_of(container.runtime).accounting for _, container in trial.deployment.containers())
-    seen = {f"container:{c.name}" for _, c in trial.deployment.containers() if c.runtime == "external"}
-    if not (counted or kills or any("memory.usage" in one.metrics.get(entity, {}) for one in phases for entity in seen)):
-        return []
-    for phase, view in [(one, view) for one in phases for view in one.prometheus]:
-        if CONTAINER_OOM not in view.series:
-            reason = f"Prometheus at {view.url} has no {CONTAINER_OOM} of container {view.container} in the window"
-            return [_check(NO_OOM_KILL, None, "not seen", "no OOM kill", reason)]
-        if killed := round(phase.metrics[f"container:{view.container}"]["memory.oom_kills"] * phase.seconds):
-            kills = [*kills, OomKill(container=view.container, processes=killed, time=phase.end)]
-    checks = [_accounted(phases, thresholds)] if any(phase.memory is not None for phase in phases) else []
-    if phases or kills:  # a trial that failed for a different reason gives no information on memory
-        checks.append(_no_oom_kill(kills))
-    return checks
-
-
-def _accounted(phases: Sequence[PhaseResult], limits: Thresholds) -> Check:
-    account = max((phase.memory for phase in phases if phase.memory is not None), key=lambda account: abs(account.worst))
-    ok = abs(account.worst) <= limits.max_unaccounted_memory
-    observed = (
-        f"{abs(account.worst):.2%} {'missing' if account.worst >= 0 else 'too much'} in the worst of {account.seconds} seconds: containers "
-        f"{format_bytes(account.containers)} + unallocated {format_bytes(account.unallocated)} of {format_bytes(account.budget)}"
-    )
-    reason = "the run cgroup is charged for memory that no container has, such as page cache of a removed one"
-    expected = f"containers + unallocated = budget within {limits.max_unaccounted_memory:.1%} in every second"
-    return _check(ACCOUNTED, ok, observed, expected, reason, warn=True)
-
-
-def _no_oom_kill(kills: Sequence[OomKill]) -> Check:
-    observed = "; ".join(kill_words(kill) for kill in kills) or "none"
-    reason = "the containers needed more memory than they had, and no swap was left"
-    return _check(NO_OOM_KILL, not kills, observed, "no OOM kill", reason)
-
-
-def kill_words(kill: OomKill) -> str:
-    """Describe a kill, such as ``db1: postgres (4711) killed, at the container's limit``."""
-    victims = ", ".join(kill.names) or f"{kill.processes} process{'' if kill.processes == 1 else 'es'}"
-    unnamed = kill.processes - len(kill.names)
-    remainder = f" and {unnamed} more" if kill.names and unnamed > 0 else ""
-    limit = {"container": ", at the container's limit", "run": ", at the limit of all containers together", None: ""}[kill.limit]
-    return f"{kill.container}: {victims}{remainder} killed{limit}"

@@ -18,13 +18,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import TrialError, UsageError
-from pgherd.runtimes import balloon_controller as law
+from pgherd.runtimes import balloon_controller as controller
 from pgherd.runtimes.balloon_controller import moves
 from pgherd.runtimes.balloon_device import GuestBalloon, GuestReading, QemuBalloon, QmpTarget, statistics_of
 from pgherd.runtimes.guest_memory_estimate import BalloonStats, GuestMemoryEstimate, estimate, rates, unseen
@@ -48,12 +48,12 @@ _Call = Future[GuestReading] | Future[int]
 class ManagedGuest:
     """Guest with its balloon. ``alive`` returns whether its hypervisor's process runs."""
 
-    guest: law.GuestEntitlement
+    guest: controller.GuestEntitlement
     balloon: GuestBalloon
     alive: Callable[[], bool]
 
 
-def entitlement_of(container: Container, overhead: int, *, swaps: bool = False) -> law.GuestEntitlement:
+def entitlement_of(container: Container, overhead: int, *, swaps: bool = False) -> controller.GuestEntitlement:
     """Return the guarantees of a guest container. ``balloon_law.check`` takes them before the guest starts.
 
     Args:
@@ -65,8 +65,8 @@ def entitlement_of(container: Container, overhead: int, *, swaps: bool = False) 
     """
     if container.memory is None:
         raise UsageError(f"guest {container.name} has no memory size; a virtual machine needs one (--memory)")
-    minimum = law.minimum_of(container.memory, container.vm_memory_min)
-    return law.GuestEntitlement(container.name, container.memory, minimum, container.vm_memory_shares, overhead, swaps)
+    minimum = controller.minimum_of(container.memory, container.vm_memory_min)
+    return controller.GuestEntitlement(container.name, container.memory, minimum, container.vm_memory_shares, overhead, swaps)
 
 
 def managed(container: Container, machine: QmpTarget, overhead: int, *, swaps: bool = False) -> ManagedGuest:
@@ -141,7 +141,7 @@ class BalloonManager:
         self._policy, self._budget, self._free = policy, budget, free
         self._period, self._drives = period, drives
         self._watched: dict[str, _PolledGuest] = {}
-        self._standing = law.ControllerState()
+        self._standing = controller.ControllerState()
         self._spool: BalloonSpool | None = None
         self._lock = threading.RLock()
         self._ending = threading.Event()
@@ -155,14 +155,14 @@ class BalloonManager:
             UsageError: the sum of the guaranteed minima would exceed the memory for guests. The guest is not added.
         """
         with self._lock:
-            law.check([*self._guests(), managed.guest], self._budget if moves(self._policy.policy) else None, self._policy.reserve)
+            controller.check([*self._guests(), managed.guest], self._budget if moves(self._policy.policy) else None, self._policy.reserve)
             self._watched[managed.guest.name] = _PolledGuest(managed, managed.guest.memory)
 
     def remove(self, name: str) -> None:
         """Remove a guest before it ends. An unknown name is ignored."""
         with self._lock:
             self._watched.pop(name, None)
-            self._standing = law.forget(self._standing, name)
+            self._standing = controller.forget(self._standing, name)
 
     def change_budget(self, budget: int | None) -> None:
         """Change the budget.
@@ -171,7 +171,7 @@ class BalloonManager:
             UsageError: the minima of the guests exceed it. The budget is unchanged.
         """
         with self._lock:
-            law.check(self._guests(), budget if moves(self._policy.policy) else None, self._policy.reserve)
+            controller.check(self._guests(), budget if moves(self._policy.policy) else None, self._policy.reserve)
             self._budget = budget
 
     def record(self, spool: Path | None) -> None:
@@ -196,6 +196,11 @@ class BalloonManager:
                     f"and if it fails again compare with --vm-memory-policy static"
                 )
 
+    def set_target(self, name: str, size: int) -> None:
+        """Record the target (bytes) of a guest whose balloon the caller moves, under a policy that moves none."""
+        with self._lock:
+            self._standing = replace(self._standing, targets={**self._standing.targets, name: size})
+
     def start(self) -> None:
         self._thread = threading.Thread(target=self._loop, name="pgherd-balloons", daemon=True)
         self._thread.start()
@@ -219,7 +224,7 @@ class BalloonManager:
         with self._lock:
             return {name: self._status(state) for name, state in self._watched.items()}
 
-    def _guests(self) -> list[law.GuestEntitlement]:
+    def _guests(self) -> list[controller.GuestEntitlement]:
         return [state.managed.guest for state in self._watched.values()]
 
     def _status(self, state: _PolledGuest) -> GuestStatus:
@@ -361,18 +366,20 @@ class BalloonManager:
 
     def _decide(self, seconds: float) -> None:
         observations = {
-            name: law.GuestObservation(state.actual, state.estimate or unseen(None, state.actual, seconds))
+            name: controller.GuestObservation(state.actual, state.estimate or unseen(None, state.actual, seconds))
             for name, state in self._watched.items()
         }
         free = None
         with contextlib.suppress(OSError, ValueError):  # the controller has a rule for an unknown value
             free = self._free() if self._budget is not None else None
         tax, reserve = self._policy.tax, self._policy.reserve
-        self._standing = law.step(self._guests(), observations, self._standing, self._budget, seconds, tax=tax, reserve=reserve, free=free)
+        self._standing = controller.step(
+            self._guests(), observations, self._standing, self._budget, seconds, tax=tax, reserve=reserve, free=free
+        )
 
     def _give_back(self, patience: float) -> list[str]:
         with self._lock:
-            self._standing = law.ControllerState()
+            self._standing = controller.ControllerState()
             waiting = {name: state for name, state in self._watched.items() if state.managed.alive()}
         deadline = time.monotonic() + patience
         while True:

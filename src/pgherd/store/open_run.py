@@ -60,7 +60,7 @@ class Run:
 
     @property
     def study(self) -> str:
-        """Name of the study."""
+        """Study such as ``density``."""
         return self.record.study
 
     @property

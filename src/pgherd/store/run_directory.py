@@ -49,7 +49,7 @@ _MAX_COPY_BYTES = 2**30
 
 
 class RunDirectory:
-    """One run on disk."""
+    """Directory of one run: its record and its trials."""
 
     def __init__(self, path: Path) -> None:
         """Set the path. Nothing is read or written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import (
@@ -66,7 +66,7 @@ class DatabaseRequest(RepeatsRequest):
     workload: BuiltinWorkload = option("select-only", "pgbench built-in or one of pgherd's workloads.", WORKLOAD, metavar="NAME", web=True)
     scale: int | None = option(
         None,
-        "Scale factor: pgbench 15 MB, warehouse 110 MB, or MiB.",
+        "Scale: pgbench 15 MB, warehouse 110 MB, or MiB.",
         WORKLOAD,
         metavar="N",
         computed="10, 1, 256",
@@ -113,7 +113,7 @@ class DatabaseRequest(RepeatsRequest):
     huge_pages: str | None = option(None, "Huge pages for shared memory: 2MB, 1GB, thp or off.", POSTGRESQL, metavar="SIZE|thp|off")
     data_checksums: bool | None = option(None, "Data checksums.", POSTGRESQL, computed="on")
     run_as: str | None = option(None, "User that servers run as, when pgherd runs as root.", POSTGRESQL, metavar="USER")
-    dsn: str | None = option(None, "Benchmark an existing server; it is never reconfigured.", POSTGRESQL, metavar="DSN")
+    dsn: tuple[str, ...] = option((), "Existing server to load; never reconfigured (repeatable).", POSTGRESQL, metavar="DSN", repeated=True)
     servers: str | None = option(None, "YAML list of existing servers; density loads 1 to all of them.", POSTGRESQL, metavar="FILE")
     server: str | None = option(None, "The one server of --servers to load.", POSTGRESQL, metavar="NAME")
     allow_writes: bool = option(False, "Allow transactions that write to existing servers.", POSTGRESQL)
@@ -178,6 +178,12 @@ class DatabaseRequest(RepeatsRequest):
 
     client_host: str | None = option(None, "Cluster host that runs only pgbench.", CLUSTER, metavar="HOST")
 
+    @field_validator("dsn", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        """Accept one DSN without a list, as variants and earlier scenarios give it."""
+        return () if value is None else (value,) if isinstance(value, str) else value
+
 
 class DatabaseOptions(StudyOptions):
     """Complete options of a study of databases. The preparation replaces defaults that depend on the host by values.
@@ -230,6 +236,7 @@ class DatabaseOptions(StudyOptions):
     tablespaces: tuple[str, ...] = Field((), description="names of the volumes over which tables and indexes are spread")
     dsn: str | None = Field(None, description="DSN of an external server, without password (None: pgherd starts servers)")
     direct: str | None = Field(None, description="DSN for samples, without password, if dsn leads to a pooler (None: dsn)")
+    pooled: bool = Field(False, description="dsn leads to a pooler")
     query_timeout: float | None = Field(None, gt=0, description="seconds; of sessions on an external server (None: as set there)")
     server_cgroup: str | None = Field(None, description="cgroup of the external server (None: found if provable)")
     prometheus: PrometheusSource | None = Field(None, description="Prometheus server with samples of the external server's host")
@@ -271,10 +278,18 @@ class DatabaseOptions(StudyOptions):
         """Whether the servers are external."""
         return self.dsn is not None
 
-    def external_server(self, dsn: str, direct: str | None, version: str, database: Database) -> Server:
+    def external_server(self, dsn: str, direct: str | None, version: str, database: Database, *, pooled: bool) -> Server:
         """Return an external server with its one database."""
-        timeout = self.query_timeout
-        return Server(name="pg", bin=self.pg_bin, version=version, dsn=dsn, direct=direct, query_timeout=timeout, databases=(database,))
+        return Server(
+            name="pg",
+            bin=self.pg_bin,
+            version=version,
+            dsn=dsn,
+            direct=direct,
+            pooled=pooled,
+            query_timeout=self.query_timeout,
+            databases=(database,),
+        )
 
     def database_called(self, name: str) -> Database:
         """Return a database with this name."""
@@ -292,7 +307,7 @@ class DatabaseOptions(StudyOptions):
         """Return a container with one server and its database ``bench``. For an external server, the container is only a name."""
         database = self.database_called("bench")
         if self.dsn is not None:
-            external = self.external_server(self.dsn, self.direct, self.pg_version, database)
+            external = self.external_server(self.dsn, self.direct, self.pg_version, database, pooled=self.pooled)
             return Container(name=name, runtime="external", cgroup=self.server_cgroup, prometheus=self.prometheus, servers=(external,))
         return Container(
             name=name,

@@ -17,6 +17,7 @@ from pgherd.analysis.io_pattern import MIN_REQUESTS
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.device_io import DeviceIo, DeviceSeries, DeviceView, Direction, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.units import MB_PER_SECOND
 from pgherd.study.findings import as_finding, missing
 
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
@@ -24,7 +25,7 @@ MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 
 Row = dict[str, Finding | str | int | float | None]
 TABLE = "io"
-KB, MB = 1024, 2**20
+KB = 1024
 MIN_REQUEST_RATE = 1.0
 """Requests per second below which a device counts as idle, so that it has no sizes or bursts."""
 
@@ -56,7 +57,7 @@ UNITS: Mapping[str, str] = {
     "write_p99": "ms",
     "inter_request_gap_p50": "ms",
 }
-"""Unit by column. MB and kB are 2^20 and 2^10 bytes."""
+"""Unit by column. kB is 2^10 bytes."""
 _COUNTERS = "/proc/diskstats"
 _HYPERVISORS = "guest-drive:"
 """Prefix of the number of a guest's drive in the hypervisor's view."""
@@ -227,7 +228,7 @@ def burst_ratio(device: DeviceSeries, wal: DeviceSeries | None) -> float | None:
     """Return the mean rate of a device's write bursts ÷ the mean rate of its servers' WAL (E11: about 10). None without either."""
     bursts = io_pattern.burstiness(device.write_bytes, device.seconds)
     rate = None if wal is None else series_numbers(wal).get("write_rate")
-    return None if bursts is None or bursts.burst_rate is None or not rate else bursts.burst_rate / MB / rate
+    return None if bursts is None or bursts.burst_rate is None or not rate else bursts.burst_rate / MB_PER_SECOND / rate
 
 
 def concatenated_series(parts: Sequence[DeviceSeries]) -> DeviceSeries:
@@ -252,8 +253,8 @@ def series_numbers(series: DeviceSeries) -> dict[str, float | None]:
         "reads": reads,
         "writes": writes,
         "flushes": mean(series.flushes),
-        "read_rate": mean(series.read_bytes) / MB,
-        "write_rate": mean(series.write_bytes) / MB,
+        "read_rate": mean(series.read_bytes) / MB_PER_SECOND,
+        "write_rate": mean(series.write_bytes) / MB_PER_SECOND,
         "read_request_size": mean(series.read_bytes) / reads / KB if reads >= MIN_REQUEST_RATE else None,
         "write_request_size": mean(series.write_bytes) / writes / KB if writes >= MIN_REQUEST_RATE else None,
         "queue_depth": mean(queue) if len(queue) == len(series.queue) else None,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.result import PhaseResult, StatementCounters, TrialResult
+from pgherd.model.units import MB_PER_SECOND
 from pgherd.study.device_io import point_name
 from pgherd.study.findings import as_finding, missing
 
@@ -16,7 +17,7 @@ SHOWN = 5
 """Statements of each point in the table."""
 HIDDEN = "(statements of other users, hidden)"
 _METHOD = "pg_stat_statements, increase from border to border of the phases"
-_MEGA = 1e6
+_MB = 2**20
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -37,8 +38,8 @@ def with_external_servers(analysis: Analysis, results: Sequence[TrialResult]) ->
 
 
 def _servers(phase: PhaseResult) -> list[str]:
-    """Return the external servers of a phase, as entities. Waits are sampled of these only."""
-    return [entity for entity, values in phase.metrics.items() if entity.startswith("server:") and "waits.cpu" in values]
+    """Return the external servers of a phase, as entities. Only these have waits by second."""
+    return [entity for name in sorted(phase.waits) if (entity := f"server:{name}") in phase.metrics]
 
 
 def _statements(point: str, trials: Sequence[TrialResult]) -> list[Row]:
@@ -85,7 +86,7 @@ def _activity(point: str, trials: Sequence[TrialResult]) -> Row:
         return as_finding(mean_interval([scale * value for value in values]), unit, method=f"{method}; mean over trials")
 
     row: Row = {"point": point, "servers": max(len(_servers(phase)) for trial in trials for phase in trial.phases)}
-    row["wal_rate"] = mean(("wal.bytes",), "MB/s", 1 / _MEGA, "pg_stat_wal")
+    row["wal_rate"] = mean(("wal.bytes",), "MB/s", 1 / MB_PER_SECOND, "pg_stat_wal")
     row["wal_syncs"] = mean(("wal.syncs",), "1/s", 1.0, "pg_stat_wal, or pg_stat_io of version 18 and later")
     checkpoints = "pg_stat_checkpointer, or pg_stat_bgwriter before version 17"
     row["checkpoints"] = mean(("checkpoint.timed", "checkpoint.requested"), "1/min", 60.0, checkpoints)
@@ -95,7 +96,7 @@ def _activity(point: str, trials: Sequence[TrialResult]) -> Row:
     row["standbys"] = mean(("replication.standbys",), "servers", 1.0, "pg_stat_replication")
     row["replay_lag"] = mean(("replication.replay_lag",), "s", 1.0, "pg_stat_replication, largest of the servers", max)
     lag = "pg_stat_replication, or a standby's functions, largest of the servers"
-    row["replay_lag_bytes"] = mean(("replication.replay_lag_bytes",), "MB", 1 / _MEGA, lag, max)
+    row["replay_lag_bytes"] = mean(("replication.replay_lag_bytes",), "MB", 1 / _MB, lag, max)
     return {name: cell for name, cell in row.items() if not isinstance(cell, Finding) or cell.value is not None}
 
 

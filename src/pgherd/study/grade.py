@@ -72,8 +72,8 @@ def grade_of(clean: Sequence[bool], used: Collection[str], results: Sequence[Tri
     """
     if not majority_clean(clean):
         return "C"
-    verdicts = [v for result in results if result.trial.key() in used for v in result.checks if v.severity == "taint"]
-    return "A" if whole and all(v.result == "pass" for v in verdicts) else "B"
+    checks = [check for result in results if result.trial.key() in used for check in result.checks if check.severity == "taint"]
+    return "A" if whole and all(check.result == "pass" for check in checks) else "B"
 
 
 def judge_answer(grade: Grade, reasons: Sequence[str]) -> tuple[Grade, str]:

@@ -16,6 +16,7 @@ from pgherd.analysis.guest_memory_breakdown import MemoryBreakdown
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.analysis import Analysis, Check, Finding
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.units import MB_PER_SECOND
 from pgherd.study.findings import as_finding, missing
 
 EMULATED_METRIC = "emulated"
@@ -26,8 +27,8 @@ EMULATION_REASON = "the guests' processors were emulated (TCG): functional only"
 _SPEED_CHECKS = ("cpu-bound", "io-bound", "not-client-bound", "rate-achieved")
 """Checks whose pass depends on speed or CPU use, so emulation makes them unknown.
 
-io-bound divides the reads of all devices by transactions. With far fewer transactions, reads of other programs pass it. A pass of cached
-stays valid, because few reads are few regardless of their cause.
+io-bound divides reads by transactions, and there are far fewer transactions. A pass of cached stays valid, because few reads are few
+regardless of their cause.
 """
 _VALID_TABLES = ("oom_kills",)
 """Tables of studies that stay valid with emulated processors."""
@@ -38,15 +39,15 @@ def is_emulated(phases: Sequence[PhaseResult]) -> bool:
     return any(metrics.get(EMULATED_METRIC) == 1 for phase in phases for metrics in phase.metrics.values())
 
 
-def discount_checks(verdicts: Sequence[Check], phases: Sequence[PhaseResult]) -> list[Check]:
+def discount_checks(checks: Sequence[Check], phases: Sequence[PhaseResult]) -> list[Check]:
     """Return the checks of a trial, adapted to emulation.
 
     Checks of speed or CPU use become unknown. Other failed checks become unknown too, because slowness may be the cause.
     """
     if not is_emulated(phases):
-        return list(verdicts)
+        return list(checks)
     unknown = {"result": "unknown", "reason": EMULATION_REASON, "failed_phases": ()}
-    return [check.model_copy(update=unknown) if check.result != "pass" or check.name in _SPEED_CHECKS else check for check in verdicts]
+    return [check.model_copy(update=unknown) if check.result != "pass" or check.name in _SPEED_CHECKS else check for check in checks]
 
 
 def with_emulation(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
@@ -243,7 +244,7 @@ def _drive(trial: TrialResult, number: int, entity: str) -> dict[str, float | No
     reads, writes, flushes = (values.get(name) for name in ("reads", "writes", "flushes"))
     flushing = values.get("flush_time", 0.0)
     writing = values.get("write_time")
-    rates = {name: values[f"{name}_bytes"] / MB if f"{name}_bytes" in values else None for name in ("read", "write")}
+    rates = {name: values[f"{name}_bytes"] / MB_PER_SECOND if f"{name}_bytes" in values else None for name in ("read", "write")}
     return {
         "reads": reads,
         "writes": writes,

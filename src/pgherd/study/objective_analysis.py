@@ -12,18 +12,22 @@ from typing import Any, Protocol
 from pgherd.analysis import pass_search
 from pgherd.analysis.intervals import mean_interval, median_interval, share_interval
 from pgherd.analysis.pass_search import PassLimit
-from pgherd.model.analysis import Analysis, Finding
+from pgherd.model.analysis import OPEN_END, Analysis, Finding
 from pgherd.model.load import LatencyObjective
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study import objectives as judged
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import failure_warnings, grade_of, judge_answer, qualify_answer, trial_warnings
-from pgherd.study.objectives import Search, SearchOptions, objective_text
+from pgherd.study.objectives import Search, SearchOptions, objective_text, short_text
 
 Row = dict[str, Finding | str | int | float | None]
 
 THROTTLED, CROWDED, WAITING = 0.05, 0.8, 0.1
 """Shares from which a resource counts as the cause: quota periods with throttled tasks, used CPUs of the host, CPU time waiting for I/O."""
+QUEUED = 0.3
+"""Share of the busy sessions that wait for locks, or for I/O, or of the transactions that wait before a pooler, from which these count."""
+WANTED_CPU = 0.5
+"""Sessions on a CPU or ready to run, from which a full CPU is the cause, whatever others wait for."""
 ROUNDED = 2
 """Significant digits of a proposed limit."""
 
@@ -44,7 +48,7 @@ class Subject:
     Attributes:
         column: name of the size in points and tables, such as ``databases``.
         unit: unit of the size.
-        text: a size as the subject of a sentence, with its verb, such as ``12 databases at 300 tps each keep``.
+        text: a size as the subject of a sentence, with its verb, such as ``12 databases at 300 tps keep``.
         short: a size in words, such as ``13 databases``.
         total: transactions per second at a size.
         more: why no larger size was measured, and what to do.
@@ -68,7 +72,7 @@ def analyse_search(
     found = judged.tallies(blocks, options.objectives, options.thresholds)
     limit = pass_search.pass_limit(search.candidates, found)
     if limit.failing is None and limit.value is not None and limit.value < search.candidates[-1]:
-        subject = replace(subject, more="the time budget ended the search: raise --time-budget")
+        subject = replace(subject, more="--time-budget ended the search")
     cause = _cause(options, blocks.get(limit.failing, ())) if limit.failing is not None else ""
     capacity = capacity_finding(limit, search, subject)
     all_findings = {
@@ -130,7 +134,7 @@ def capacity_finding(limit: PassLimit, search: Search, subject: Subject) -> Find
         return missing(subject.unit, note, method=method)
     high, note = limit.high, f"{subject.short(limit.failing)} miss it in most blocks"
     if high is None:
-        high, note = limit.failing, f"{note}; upper bound not reached"
+        high, note = limit.failing, f"{note}; {OPEN_END}"
     low = limit.low if limit.low is not None else 0.0
     return Finding(
         value=limit.value,
@@ -163,7 +167,10 @@ def _doubled(options: ObjectiveStudyOptions, search: Search, subject: Subject, b
 
 
 def costs(price: float | None, capacity: Finding, subject: Subject) -> dict[str, Finding]:
-    """Return the cost per million transactions, and the size that one unit of money per hour pays for."""
+    """Return the cost per million transactions, and the size that one unit of money per hour pays for.
+
+    Where the capacity's interval is open, the costs have no lower end, and the sizes no upper end.
+    """
     if price is None:
         return {}
     per_million, per_price = "per million transactions", f"{subject.unit} for 1 per hour"
@@ -173,19 +180,21 @@ def costs(price: float | None, capacity: Finding, subject: Subject) -> dict[str,
     def cost(size: float | None) -> float | None:
         return price / 3600 / subject.total(size) * 1e6 if size else None
 
-    note = f"at {price:g} per hour"
+    note = f"at {price:g} per hour{f'; of the capacity: {OPEN_END}' if capacity.is_open else ''}"
+    largest = None if capacity.is_open else capacity.high
     high = cost(capacity.low)
     cost_finding = Finding(
         value=cost(capacity.value),
         unit=per_million,
-        low=None if high is None else cost(capacity.high),
+        low=None if high is None else cost(largest),
         high=high,
         confidence=None if high is None else capacity.confidence,
         n=capacity.n,
         method="price ÷ transactions at the capacity",
         note=note if high is not None else f"{note}; no interval: the capacity's interval starts at 0",
     )
-    parts = {name: None if (part := getattr(capacity, name)) is None else part / price for name in ("value", "low", "high")}
+    sizes = {"value": capacity.value, "low": capacity.low, "high": largest}
+    parts = {name: None if size is None else size / price for name, size in sizes.items()}
     return {
         "cost_per_million": cost_finding,
         "capacity_per_price": capacity.model_copy(update={**parts, "unit": per_price, "method": "capacity ÷ price", "note": note}),
@@ -217,7 +226,6 @@ def latency_finding(trials: Sequence[TrialResult], objective: LatencyObjective, 
 
 
 def size_row(options: ObjectiveStudyOptions, subject: Subject, size: float, trials: Sequence[TrialResult], limit: PassLimit) -> Row:
-    """Return the row of one size."""
     used = judged.used_blocks(trials)
     failed = [judged.misses(trial, options.objectives, options.thresholds) for trial in used]
     passed = sum(not names for names in failed)
@@ -289,43 +297,99 @@ def _cause(options: ObjectiveStudyOptions, trials: Sequence[TrialResult]) -> str
 
 
 def failing_resource(options: ObjectiveStudyOptions, trial: TrialResult, phase: PhaseResult) -> str:
-    """Return the resource that is short in a block: CPU, CPU quota, client, disk or unknown."""
-    containers = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
-    throttled = [
-        metrics["cpu.throttled_periods"] / metrics["cpu.periods"]
-        for name in containers
-        if (metrics := phase.metrics.get(f"container:{name}", {})).get("cpu.periods") and "cpu.throttled_periods" in metrics
-    ]
-    host, limits = _host_share(trial), options.thresholds
-    if host is not None and host >= limits.host_full:
-        return "CPU"
-    if max(throttled, default=0.0) >= THROTTLED:
-        return "CPU quota"
-    if host is not None and host >= CROWDED:
-        return "CPU"
-    loads = trial.trial.phases[0].loads
-    clients = [
-        used / loads[target.target].threads
-        for target in phase.targets
-        if (used := phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)) is not None
-    ]
-    if max(clients, default=0.0) >= limits.max_client_cpu:
+    """Return the resource that is short in a block: CPU, CPU quota, locks, pooler, client, disk or unknown.
+
+    On a full CPU, sessions also wait for locks and connections. These are the cause then only if hardly a session wants a CPU.
+    """
+    host, sessions, full = _host_share(trial), _sessions(phase), _full(options, trial, phase)
+    if full and sessions.get("cpu", WANTED_CPU) >= WANTED_CPU:
+        return full
+    busy, clients = math.fsum(sessions.values()), _client_bound(options, trial, phase)
+    if busy and sessions.get("lock", 0.0) >= QUEUED * busy:
+        return "locks"
+    in_flight = _in_flight(phase) if sessions and not clients and _pooled(trial, phase) else 0.0
+    if in_flight and in_flight - busy >= QUEUED * in_flight:
+        return "pooler"
+    if full or (host is not None and host >= CROWDED):
+        return full or "CPU"
+    if clients:
         return "client"
     metrics = phase.metrics.get("host", {})
     online, iowait = metrics.get("cpu.online"), metrics.get("cpu.iowait")
-    if online and iowait is not None and iowait / online >= WAITING:
+    if (online and iowait is not None and iowait / online >= WAITING) or (busy and sessions.get("io", 0.0) >= QUEUED * busy):
         return "disk"
     return "unknown"
 
 
+def _full(options: ObjectiveStudyOptions, trial: TrialResult, phase: PhaseResult) -> str:
+    """Return ``CPU`` if the host's CPUs are full, ``CPU quota`` if a loaded container was throttled, otherwise ''."""
+    throttled = [
+        metrics["cpu.throttled_periods"] / metrics["cpu.periods"]
+        for name in {name.partition("/")[0] for name in _loaded(phase)}
+        if (metrics := phase.metrics.get(f"container:{name}", {})).get("cpu.periods") and "cpu.throttled_periods" in metrics
+    ]
+    host = _host_share(trial)
+    if host is not None and host >= options.thresholds.host_full:
+        return "CPU"
+    return "CPU quota" if max(throttled, default=0.0) >= THROTTLED else ""
+
+
+def _client_bound(options: ObjectiveStudyOptions, trial: TrialResult, phase: PhaseResult) -> bool:
+    loads = trial.trial.phases[0].loads
+    used = [
+        cpu / loads[target.target].threads
+        for target in phase.targets
+        if (cpu := phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)) is not None
+    ]
+    return max(used, default=0.0) >= options.thresholds.max_client_cpu
+
+
+def _loaded(phase: PhaseResult) -> set[str]:
+    """Return the loaded servers as ``container/server``."""
+    return {"/".join(target.target.split("/")[1:3]) for target in phase.targets if target.target.count("/") == 3}
+
+
+def _sessions(phase: PhaseResult) -> dict[str, float]:
+    """Return the mean number of busy sessions of the loaded servers by class of wait event, idle ones in a transaction included.
+
+    Empty without samples.
+    """
+    sums: dict[str, float] = {}
+    for server in _loaded(phase):
+        for name, value in phase.metrics.get(f"server:{server}", {}).items():
+            if name.startswith("waits.") and name != "waits.hidden":
+                sums[name] = sums.get(name, 0.0) + value
+    return {name.removeprefix("waits."): value for name, value in sums.items()}
+
+
+def _pooled(trial: TrialResult, phase: PhaseResult) -> bool:
+    loaded, servers = _loaded(phase), trial.trial.deployment.servers()
+    return any(server.pooled and f"{container.name}/{server.name}" in loaded for _, container, server in servers)
+
+
+def _in_flight(phase: PhaseResult) -> float:
+    """Return the mean number of transactions that clients have started and not ended (Little's law)."""
+    return math.fsum(
+        target.throughput * (target.latency.mean - (target.latency.lag_mean or 0.0)) / 1000
+        for target in phase.targets
+        if target.latency.mean is not None
+    )
+
+
 _CAUSES = {
-    "CPU": "the host's CPU fails first",
-    "CPU quota": "the databases' CPU quota fails first",
-    "client": "the clients fail first",
-    "disk": "the disk fails first",
-    "unknown": "what fails first is unknown",
+    "CPU": "CPU fails first",
+    "CPU quota": "CPU quota fails first",
+    "locks": "locks fail first",
+    "pooler": "pooler fails first",
+    "client": "clients fail first",
+    "disk": "disk fails first",
+    "unknown": "the cause is unknown",
     "": "",
 }
+
+
+_MISSED = {"percentile": "", "share in a second": " in every second", "schedule lag": "", "transactions": " and its rate"}
+"""Text after an objective for the condition that most blocks fail."""
 
 
 # ---- sentences
@@ -339,37 +403,72 @@ def _answer(
     blocks: Mapping[float, Sequence[TrialResult]],
     search: Search,
 ) -> str:
-    objective = objective_text(options.objectives)
+    """Return the answer in one sentence of at most 20 words."""
+    objective = short_text(options.objectives)
     if limit.value is None:
         return _smallest_misses(options, subject, search.candidates[0], blocks)
     if limit.failing is None:
         return f"At least {subject.text(limit.value)} {objective}; {subject.more}."
     finding = capacity_finding(limit, search, subject)
-    low = f"{finding.low:,.10g}"
-    interval = f"95 % interval from {low}, open" if limit.high is None else f"95 % interval {low}–{finding.high:,.10g}"
-    return f"{subject.text(limit.value)} {objective} ({interval}); {_CAUSES[cause]}, with {subject.short(limit.failing)}."
+    high = "" if finding.is_open else f"{finding.high:,.10g}"
+    if limit.low is None:
+        interval = f"up to {high}" if high else "open"
+    else:
+        low = f"{finding.low:,.10g}"
+        interval = f"{low}–{high}" if high else f"from {low}"
+    return f"{subject.text(limit.value)} {objective} (95 %: {interval}); {_CAUSES[cause]}."
 
 
 def _smallest_misses(
     options: ObjectiveStudyOptions, subject: Subject, smallest: float, blocks: Mapping[float, Sequence[TrialResult]]
 ) -> str:
-    """Return the answer if even the smallest size misses: measured values, and the smallest objectives or the size that work."""
+    """Return the answer if even the smallest size misses: measured values, and the smallest limits or the size that work."""
     trials = judged.used_blocks(blocks.get(smallest, ()))
-    if not trials:
+    failed = Counter(names[0] for trial in trials if (names := judged.misses(trial, options.objectives, options.thresholds)))
+    if not failed:
         return "No result: no block finished."
-    measured, works = [], []
-    for objective in options.objectives:
-        finding = latency_finding(trials, objective)
-        if finding.value is not None:
-            measured.append(f"{objective.name} is {finding.value:.3g} ms")
-            works.append(str(objective.model_copy(update={"limit_ms": rounded_up(finding.value)})))
-    text = f"{subject.short(smallest)} cannot keep {objective_text(options.objectives)}"
-    behind = sum("schedule lag" in judged.misses(trial, [], options.thresholds) for trial in trials)
-    text += f": {' and '.join(measured)}" if measured else ""
-    ways = [] if 2 * behind > len(trials) or not works else [f"the smallest objective is {' and '.join(works)}"]
-    ways += [f"the objective is kept with {subject.alternative}"] if subject.alternative else []
-    ways += [] if ways else ["the schedule lag grows, so lower the rate"]
-    return f"{text[0].upper()}{text[1:]}; {'; '.join(ways)}."
+    values = [latency_finding(trials, objective).value for objective in options.objectives]
+    why = _MISSED[failed.most_common(1)[0][0]]
+    if any(value is not None and value > one.limit_ms for value, one in zip(values, options.objectives, strict=True)):
+        why = f": measured {'/'.join('–' if value is None else f'{value:.3g}' for value in values)} ms"
+    least = least_objectives(options, trials)
+    ways = [short_text(least)] if least else []
+    ways += [subject.alternative] if subject.alternative else []
+    behind = 2 * sum("schedule lag" in judged.misses(trial, [], options.thresholds) for trial in trials) > len(trials)
+    advice = "the schedule lag grows: lower the rate" if behind else "raise the limit or lower the rate"
+    text = f"{subject.short(smallest)} cannot keep {short_text(options.objectives)}{why}; "
+    return text + (f"{' or '.join(ways)} works." if ways else f"{advice}.")
+
+
+def least_objectives(options: ObjectiveStudyOptions, trials: Sequence[TrialResult]) -> tuple[LatencyObjective, ...]:
+    """Return the smallest limits, not below those given, that at least half of these blocks keep. Empty if the blocks show none."""
+    limits = [found for trial in trials if (found := _least_limits(options, trial)) is not None]
+    for rank in range(math.ceil(len(trials) / 2), len(limits) + 1):
+        ranked = [sorted(values)[rank - 1] for values in zip(*limits, strict=True)]
+        least = tuple(
+            objective if value <= objective.limit_ms else objective.model_copy(update={"limit_ms": rounded_up(value)})
+            for objective, value in zip(options.objectives, ranked, strict=True)
+        )
+        if 2 * _passing(least, limits) >= len(trials):
+            return least
+    return ()
+
+
+def _passing(objectives: Sequence[LatencyObjective], limits: Sequence[Sequence[float]]) -> int:
+    """Return how many blocks keep all objectives, from the smallest limits of each block."""
+    return sum(all(value <= one.limit_ms for value, one in zip(values, objectives, strict=True)) for values in limits)
+
+
+def _least_limits(options: ObjectiveStudyOptions, trial: TrialResult) -> list[float] | None:
+    """Return the smallest limit of each objective that a block keeps. None: it has no rate to keep it at, or several databases.
+
+    Their common share in a second is not known at other limits than the counted ones.
+    """
+    targets = [target for phase in trial.phases for target in phase.targets]
+    if len(targets) != 1 or judged.misses(trial, [], options.thresholds):
+        return None
+    values = [targets[0].values.get(f"{objective.name}_least_ms") for objective in options.objectives]
+    return [value for value in values if value is not None] if None not in values else None
 
 
 def rounded_up(value: float, digits: int = ROUNDED) -> float:
@@ -393,6 +492,10 @@ def _details(
             reasons = Counter(names[0] for names in failed if names)
             why = f", by {' and '.join(f'{name} ({count})' for name, count in reasons.most_common())}" if reasons else ""
             sentences.append(f"{subject.short(size)}: {len(used) - sum(reasons.values())} of {len(used)} blocks pass{why}")
+            least = least_objectives(options, used) if limit.value is None else ()
+            if least:
+                limits = [found for trial in used if (found := _least_limits(options, trial)) is not None]
+                sentences.append(f"With {objective_text(least)}, {_passing(least, limits)} of them pass")
     doubled = findings["capacity_doubled"]
     if limit.value is not None and limit.failing is not None:
         text = objective_text([objective.doubled for objective in options.objectives])
@@ -404,9 +507,15 @@ def _details(
             sentences.append(f"With the objective doubled ({text}): {subject.short(doubled.value)}")
     cost = findings.get("cost_per_million")
     if cost is not None and cost.value is not None:
-        interval = f" ({cost.low:.3g}–{cost.high:.3g})" if cost.low is not None and cost.high is not None else ""
-        sentences.append(f"{cost.value:.3g}{interval} per million transactions at {options.price_per_hour:g} per hour")
+        price = f"{_with_interval(cost)} at {options.price_per_hour:g} per hour"
+        sentences.append(f"{price}, or {_with_interval(findings['capacity_per_price'])}")
     return [f"{text[0].upper()}{text[1:]}." for text in sentences]
+
+
+def _with_interval(finding: Finding) -> str:
+    low, high = (None if end is None else f"{end:.3g}" for end in (finding.low, finding.high))
+    interval = f"{low}–{high}" if low and high else f"from {low}" if low else f"at most {high}" if high else ""
+    return f"{finding.value:.3g}{f' ({interval})' if interval else ''} {finding.unit}"
 
 
 def doubts(limit: PassLimit, search: Search, subject: Subject, *, decided: bool) -> list[str]:

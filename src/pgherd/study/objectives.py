@@ -29,15 +29,15 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import LatencyObjective, Load
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.model.units import format_seconds, parse_seconds
+from pgherd.model.units import parse_seconds
 from pgherd.study.option import StudyRequest, option
 
 BLOCK_S = 4.0
 """Default length of a block in seconds."""
 MAX_BLOCK_S = 10.0
 """Longest block that pgherd chooses. Longer ones would leave too few in the default time."""
-BLOCKS = 10
-"""Default number of blocks of each of the two sizes that decide the answer."""
+BLOCKS = 7
+"""Default number of blocks of each of the two sizes that decide the answer. With 7 of 7 a size passes for certain."""
 MIN_LATE = 10
 """Transactions that may be late in a block. With fewer, a percentile cannot be shown."""
 USUAL_RATE = 0.5
@@ -48,6 +48,8 @@ OVERHEAD_S = 2.0
 """Assumed time of a trial's start and end, in seconds."""
 PROBE_BLOCKS = 3
 """Blocks of each of the two sizes that decide a further question: the objective doubled, or a lower rate."""
+CLOSER = "narrows the answer's interval"
+"""Reason of blocks next to the two sizes that decide."""
 TAINTED_ATTEMPTS = 2
 """Attempts after which the tainted blocks of a size count, if it has no clean one."""
 START_S = 0.03
@@ -66,7 +68,7 @@ class ObjectiveRequest(StudyRequest):
     """Options of a search by latency objective, as the user gives them."""
 
     slo: tuple[str, ...] = option((), "Latency objective to size for (repeatable).", metavar="pN=TIME", repeated=True, web=True)
-    price: str | None = option(None, "Price of the host per hour, for the cost with --slo.", metavar="PRICE/h")
+    price: str | None = option(None, "Price of the host per hour, for the cost with --slo.", metavar="PRICE/h", web=True)
 
 
 class ObjectiveOptions(Model):
@@ -117,6 +119,12 @@ def parse_objectives(texts: Sequence[str]) -> tuple[LatencyObjective, ...]:
 def objective_text(objectives: Sequence[LatencyObjective]) -> str:
     """Return the objectives as text, such as ``p95 ≤ 5 ms and p99 ≤ 10 ms``."""
     return " and ".join(map(str, objectives))
+
+
+def short_text(objectives: Sequence[LatencyObjective]) -> str:
+    """Return the objectives in few words, such as ``p99 ≤ 10 ms`` or ``p95/p99 ≤ 5/10 ms``."""
+    names, limits = ("/".join(texts) for texts in zip(*((one.name, f"{one.limit_ms:g}") for one in objectives), strict=True))
+    return f"{names} ≤ {limits} ms"
 
 
 def describe_search(options: SearchOptions, sizes: str) -> list[str]:
@@ -180,10 +188,10 @@ def too_few_samples(objectives: Sequence[LatencyObjective], rate: float) -> str:
     """Return why the blocks cannot show the percentiles, and the time that they would need."""
     seconds = shortest_block(objectives, rate)
     highest = max(objectives, key=lambda objective: objective.percentile)
-    total, logged = 4 * BLOCKS * (seconds + 1 + OVERHEAD_S), rate * rate_sampling(rate)
+    total, logged = 5 * BLOCKS * (seconds + 1 + OVERHEAD_S), rate * rate_sampling(rate)
     return (
-        f"--slo {highest.name}: a database logs {logged:g} transactions per second, too few for {highest.name} in a short block; blocks of "
-        f"{seconds:g} s are needed: give --duration {seconds:g}s --time-budget {math.ceil(total / 60)}m ({format_seconds(total)})"
+        f"--slo {highest.name}: {logged:g} logged transactions per second are too few; give --duration {seconds:g}s --time-budget "
+        f"{math.ceil(total / 60)}m"
     )
 
 
@@ -228,10 +236,7 @@ def misses(result: TrialResult, objectives: Sequence[LatencyObjective], threshol
         for objective in objectives:
             if any(late_share(target, objective) > objective.allowed for target in phase.targets):
                 found["percentile"] = None
-            if any(
-                late > objective.allowed * logged + 3 * math.sqrt(objective.allowed * logged)
-                for logged, late in by_second(phase, objective)
-            ):
+            if any(late > objective.most_late(logged) for logged, late in by_second(phase, objective)):
                 found["share in a second"] = None
         for target in phase.targets:
             load = plan.loads.get(target.target)
@@ -310,13 +315,14 @@ def tallies(
 
 
 def next_blocks(options: SearchOptions, search: Search, results: Sequence[TrialResult]) -> tuple[Trial, ...]:
-    """Return the next blocks of a search: for the objectives, then briefly for twice their limits. Empty: it is over."""
+    """Return the next blocks of a search: for the objectives, twice their limits, and a closer interval. Empty: it is over."""
     trials = _next(options, search, results, options.objectives, options.repeats, f"search for {objective_text(options.objectives)}")
     limits = pass_search.border(tallies(blocks_of(search, results), options.objectives, options.thresholds))
     if trials or None in limits:
         return trials
     doubled = [objective.doubled for objective in options.objectives]
-    return _next(options, search, results, doubled, PROBE_BLOCKS, f"search for {objective_text(doubled)}, the double")
+    probes = _next(options, search, results, doubled, PROBE_BLOCKS, f"search for {objective_text(doubled)}, the double")
+    return probes or _outer(options, search, results)
 
 
 def next_probes(options: SearchOptions, search: Search, results: Sequence[TrialResult]) -> tuple[Trial, ...]:
@@ -334,8 +340,20 @@ def _next(
     reason: str,
 ) -> tuple[Trial, ...]:
     blocks = blocks_of(search, results)
+    sizes = pass_search.next_sizes(search.candidates, tallies(blocks, objectives, options.thresholds), enough, search.first)
+    return build_blocks(search, sizes, blocks, reason)
+
+
+def _outer(options: SearchOptions, search: Search, results: Sequence[TrialResult]) -> tuple[Trial, ...]:
+    blocks = blocks_of(search, results)
+    sizes = pass_search.next_outer_sizes(search.candidates, tallies(blocks, options.objectives, options.thresholds), options.repeats)
+    return build_blocks(search, sizes, blocks, CLOSER)
+
+
+def build_blocks(search: Search, sizes: Sequence[float], blocks: Mapping[float, Sequence[TrialResult]], reason: str) -> tuple[Trial, ...]:
+    """Return a trial of each size, numbered after the blocks that exist."""
     trials: list[Trial] = []
-    for size in pass_search.next_sizes(search.candidates, tallies(blocks, objectives, options.thresholds), enough, search.first):
+    for size in sizes:
         repeat = len(blocks.get(size, ())) + sum(search.size_of(trial.point) == size for trial in trials)
         trials.append(search.build(size, repeat, reason))
     return tuple(trials)

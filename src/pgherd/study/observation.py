@@ -127,7 +127,7 @@ class Observation:
     Attributes:
         cpu_per_tx: CPU of the loaded containers per transaction, in ms.
         given: CPU use of the loaded containers as a share of their CPU limit.
-        bottleneck: cpu-quota, host-cpu, client-cpu, rate-limit, storage, lock-waits, lwlock-waits or unknown.
+        bottleneck: cpu-quota, cpuset, host-cpu, client-cpu, rate-limit, storage, lock-waits, lwlock-waits or unknown.
         nopm: sum of the databases' committed new orders per minute. None without such a script.
         per_second: total throughput by second, over all phases.
     """
@@ -180,7 +180,7 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
         given=given,
         nopm=_nopm(result, weights),
         scheduler=_scheduler_use(result, throughput, cpu.clients),
-        per_second=_per_second(result.phases),
+        per_second=seconds_of(result.phases),
         bottleneck=_bottleneck(options, result, databases, throughput, cpu, given),
     )
 
@@ -223,7 +223,7 @@ def _scheduler_use(result: TrialResult, throughput: float, clients: float | None
     )
 
 
-def _per_second(phases: Sequence[PhaseResult]) -> tuple[float, ...]:
+def seconds_of(phases: Sequence[PhaseResult]) -> tuple[float, ...]:
     """Return the sum of the targets' series. A second that one target lacks is left out."""
     totals: list[float] = []
     for phase in phases:
@@ -353,7 +353,7 @@ def _bottleneck(
     """Return the bottleneck of a trial, or 'unknown'."""
     if options.rate is not None:
         # The check covers each database. The sum over databases could hide one that does not meet its rate.
-        rate_met = [verdict.result for verdict in result.checks if verdict.name == "rate-achieved"]
+        rate_met = [check.result for check in result.checks if check.name == "rate-achieved"]
         if rate_met == ["pass"] or (not rate_met and throughput >= options.thresholds.min_rate_achieved * options.rate * databases):
             return "rate-limit"
     # This host's CPU says nothing of external servers whose own is not seen.
@@ -368,15 +368,17 @@ def _bottleneck(
         return "host-cpu"
     limited = options.cpu_mode != "none" or all(_cpu_limit(phase, target.target) for phase in result.phases for target in phase.targets)
     if limited and given is not None and given >= options.thresholds.min_cpu_used:
-        return "cpu-quota"
-    failed = {verdict.name for verdict in result.checks if verdict.result == "fail"}
+        return "cpuset" if options.cpu_mode == "cpuset" else "cpu-quota"
+    failed = {check.name for check in result.checks if check.result == "fail"}
     if "not-client-bound" in failed:
         return "client-cpu"
-    io_bound = any(verdict.name == "io-bound" and verdict.result == "pass" for verdict in result.checks)
+    io_bound = any(check.name == "io-bound" and check.result == "pass" for check in result.checks)
     waiting = not unseen and cpu.total is not None and cpu.iowait is not None and cpu.iowait / cpu.total >= IOWAIT_SHARE
     return "storage" if io_bound or waiting else _WAITS.get(main_wait(result), "unknown")
 
 
+CPU_LIMITS = {"cpu-quota": "CPU quota", "cpuset": "CPU set"}
+"""Bottlenecks that are the CPU limit of a container, with their names."""
 WAITING_SHARE = 0.5
 """Minimum share of the active sessions that wait in one class at which it counts as the bottleneck, if nothing else is known."""
 _WAITS = {"lock": "lock-waits", "lwlock": "lwlock-waits", "io": "storage"}

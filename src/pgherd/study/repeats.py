@@ -97,26 +97,24 @@ def join_continuations(results: Sequence[TrialResult]) -> list[TrialResult]:
     return combined
 
 
-def failed_phases(result: TrialResult, verdict: Check) -> tuple[str, ...]:
+def failed_phases(result: TrialResult, check: Check) -> tuple[str, ...]:
     """Return the phases of a trial in which a check failed. These are all phases if the check covers the whole trial."""
-    return () if verdict.result != "fail" else verdict.failed_phases or tuple(phase.phase for phase in result.phases)
+    return () if check.result != "fail" else check.failed_phases or tuple(phase.phase for phase in result.phases)
 
 
 def _append(first: TrialResult, second: TrialResult) -> TrialResult:
-    verdicts = {(v.name, v.kind): v.model_copy(update={"failed_phases": failed_phases(first, v)}) for v in first.checks}
+    checks = {(v.name, v.kind): v.model_copy(update={"failed_phases": failed_phases(first, v)}) for v in first.checks}
     for later in second.checks:
         failed = failed_phases(second, later)
-        earlier = verdicts.get((later.name, later.kind))
+        earlier = checks.get((later.name, later.kind))
         worst = later if earlier is None or later.gravity > earlier.gravity else earlier
-        verdicts[later.name, later.kind] = worst.model_copy(
-            update={"failed_phases": (*(earlier.failed_phases if earlier else ()), *failed)}
-        )
+        checks[later.name, later.kind] = worst.model_copy(update={"failed_phases": (*(earlier.failed_phases if earlier else ()), *failed)})
     return first.model_copy(
         update={
             "ended": second.ended,
             "trial": first.trial.model_copy(update={"phases": (*first.trial.phases, *second.trial.phases)}),
             "phases": [*first.phases, *second.phases],
-            "checks": list(verdicts.values()),
+            "checks": list(checks.values()),
             "oom_kills": (*first.oom_kills, *second.oom_kills),
         }
     )

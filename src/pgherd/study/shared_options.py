@@ -26,6 +26,10 @@ class StudyOptions(Model):
         """Return a copy with these options of all variants."""
         return self
 
+    def documents(self) -> Mapping[str, str]:
+        """Return files for the user that the preparation made, by name. They are stored with the user's files."""
+        return {}
+
     @property
     def hosts_in_turn(self) -> tuple[str, ...]:
         """Hosts of a cluster that blocks of trials run on in turn."""

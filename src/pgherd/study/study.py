@@ -71,6 +71,19 @@ class SideBySide:
     columns: tuple[str, ...]
 
 
+Status = Literal["available", "limited", "unavailable"]
+
+
+@dataclass(frozen=True)
+class StudyCapability:
+    """Support of one study on a host. ``missing`` lists what would enable more. It is empty if nothing is missing."""
+
+    study: str
+    status: Status
+    capability: str
+    missing: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """Definition of a study. Implements ``pgherd.model.study.RunnableStudy``.
@@ -82,6 +95,10 @@ class Study:
         rank: position in ``pgherd --help``, before the name.
         help: line in ``pgherd --help``.
         examples: command lines, each with a comment.
+        capability: objects of measurement, for ``pgherd doctor``.
+        without_cgroups: objects of measurement on a host without control groups. None: the study requires these. Empty: the same.
+        checks_host: the function ``capability`` of the module ``prepare`` checks the host.
+        needs_server: the study starts PostgreSQL servers.
         common: options that ``--help`` shows.
         request: name of the request model in the module ``options``, as given by the user.
         resolved: name of the model of complete options in the module ``options``.
@@ -108,6 +125,10 @@ class Study:
     rank: int = 50
     help: str
     examples: tuple[tuple[str, str], ...] = ()
+    capability: str
+    without_cgroups: str | None = ""
+    checks_host: bool = False
+    needs_server: bool = True
     common: tuple[str, ...] = ()
     request: str
     resolved: str

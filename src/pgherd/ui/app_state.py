@@ -22,7 +22,7 @@ MAX_FIELDS = 100
 
 @dataclass
 class AppState:
-    """State of the server."""
+    """Objects that all requests share."""
 
     root: Path
     policy: AccessPolicy

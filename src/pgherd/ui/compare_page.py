@@ -17,7 +17,7 @@ from pgherd.model.text import clean
 from pgherd.report import gate_metrics
 from pgherd.report.formatting import MISSING, half_width, number
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, result_text
-from pgherd.report.gate_metrics import MetricLimit, Run
+from pgherd.report.gate_metrics import GateRun, MetricLimit
 from pgherd.report.overlay import content
 from pgherd.ui.app_state import state_of
 from pgherd.ui.shown_runs import LoadedRun
@@ -91,7 +91,7 @@ def _allowed(text: str) -> int:
 
 def _gate_row(baseline: LoadedRun, other: LoadedRun, allowed: float) -> GateRow:
     """Compare a run with the baseline by all metrics of this page that both have."""
-    old, new = (Run(run.name, run.record, run.results) for run in (baseline, other))
+    old, new = (GateRun(run.name, run.record, run.results) for run in (baseline, other))
     try:
         result = gate(old, new, [MetricLimit(name, allowed) for name in _common(old, new)])
     except UsageError as error:
@@ -100,7 +100,7 @@ def _gate_row(baseline: LoadedRun, other: LoadedRun, allowed: float) -> GateRow:
     return GateRow(other.name, result, "", tuple(map(_row, result.comparisons)))
 
 
-def _common(old: Run, new: Run) -> list[str]:
+def _common(old: GateRun, new: GateRun) -> list[str]:
     """Return the metrics of this page that both runs have, or else the study's default metric."""
     names = []
     for name in _METRICS:

@@ -41,7 +41,7 @@ _LOCKED = re.compile(r"^lock:.* FLOCK +ADVISORY +WRITE ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """A study with its options, shown to the user before it starts. ``document`` is the output of ``--dry-run --json``."""
 
     id: str
@@ -110,12 +110,12 @@ class Jobs:
         """Start runs in ``runs``, and keep their output in ``log_dir`` (default: ``ui`` in the state directory)."""
         self._runs = runs
         self._log_dir = log_dir if log_dir is not None else paths.state_dir() / "ui"
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, RunPlan] = {}
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
         self._remove_old_logs()
 
-    def plan(self, study: str, given: dict[str, str]) -> Plan:
+    def plan(self, study: str, given: dict[str, str]) -> RunPlan:
         """Return the plan of a study, from ``--dry-run --json``.
 
         Raises:
@@ -123,14 +123,14 @@ class Jobs:
         """
         words = arguments(study, given)
         document = self._document(study, *words, "--dry-run", "--json", "--runs-dir", str(self._runs))
-        plan = Plan(secrets.token_urlsafe(12), study, tuple(words), document, time.monotonic())
+        plan = RunPlan(secrets.token_urlsafe(12), study, tuple(words), document, time.monotonic())
         with self._lock:
             self._plans[plan.id] = plan
             while len(self._plans) > _MAX_PLANS:
                 del self._plans[next(iter(self._plans))]
         return plan
 
-    def planned(self, plan: str) -> Plan:
+    def planned(self, plan: str) -> RunPlan:
         """Return a plan that was shown in the last 30 minutes.
 
         Raises:
@@ -142,7 +142,7 @@ class Jobs:
             raise UsageError("this plan has expired: show the plan again, then start it")
         return shown
 
-    def start(self, plan: Plan, *, agreed: bool) -> Job:
+    def start(self, plan: RunPlan, *, agreed: bool) -> Job:
         """Start a plan, with the options that were shown.
 
         Raises:

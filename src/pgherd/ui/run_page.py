@@ -20,7 +20,7 @@ from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.app_state import state_of
 from pgherd.ui.shown_runs import SHOWN, LoadedRun
 
-_SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 """Policy for the files of a run. Their origin may be unknown, so they may not run scripts."""
 _TYPES = {".html": "text/html", ".svg": "image/svg+xml", ".png": "image/png", ".json": "application/json", ".csv": "text/csv"}
 _SERVED = re.compile(r"run\.json|report\.(html|json)|figures/[\w.-]+\.(svg|png)|tables/[\w.-]+\.csv|trials/\d+/trial\.json")
@@ -32,7 +32,6 @@ _REPORT_SETTLED_S = 1.5
 
 
 def run(request: Request) -> Response:
-    """Show a run."""
     app = state_of(request)
     loaded = app.cache.read(app.run(request))
     snapshot = app.live.poll(loaded.directory) if loaded.record.state == "running" else None
@@ -60,9 +59,9 @@ def file(request: Request) -> Response:
     """Return a report, figure, table or record of a run. Raises HTTPException (404) for other files."""
     directory, path = state_of(request).run(request), request.path_params["path"]
     target = directory.path / path
-    if not _SERVED.fullmatch(path) or not _inside(target, directory.path):
+    if not _SERVED.fullmatch(path) or not inside(target, directory.path):
         raise HTTPException(404, "The run has no such file, or not yet.")
-    return FileResponse(target, media_type=_TYPES[target.suffix], headers={"Content-Security-Policy": _SANDBOX})
+    return FileResponse(target, media_type=_TYPES[target.suffix], headers={"Content-Security-Policy": SANDBOX})
 
 
 def report_awaited(directory: RunDirectory, ended: float | None, now: float) -> bool:
@@ -78,7 +77,7 @@ def report_awaited(directory: RunDirectory, ended: float | None, now: float) -> 
         return True
 
 
-def _inside(path: Path, directory: Path) -> bool:
+def inside(path: Path, directory: Path) -> bool:
     """Return True if the path is a file inside the run. A symbolic link could point elsewhere."""
     return path.is_file() and path.resolve().is_relative_to(directory.resolve())
 
@@ -122,7 +121,7 @@ def _figures(directory: RunDirectory) -> list[tuple[str, str]]:
     """Return (file, title) of the report's figures."""
     figures = []
     for path in sorted((directory.path / "figures").glob("*.svg")):
-        if _SERVED.fullmatch(f"figures/{path.name}") and _inside(path, directory.path):
+        if _SERVED.fullmatch(f"figures/{path.name}") and inside(path, directory.path):
             figures.append((path.name, _title(path)))
     return figures
 

@@ -111,7 +111,6 @@ class Guard:
         self._policy = policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from pgherd.model.errors import CapabilityError, PgherdError, UsageError
 from pgherd.model.text import clean
-from pgherd.ui import compare_page, rendering, run_page, runs_page, sample_queries, samples_page, start_page
+from pgherd.ui import compare_page, placement_page, rendering, run_page, runs_page, sample_queries, samples_page, start_page
 from pgherd.ui.app_state import AppState, state_of
 from pgherd.ui.security import LARGEST_HEADERS, AccessPolicy, Guard
 
@@ -40,6 +40,9 @@ def application(state: AppState) -> Starlette:
         Route("/sign-in", _sign_in, methods=["GET"]),
         Route("/sign-in", _sign_in_form, methods=["POST"]),
         Route("/compare", compare_page.compare),
+        Route("/placement", placement_page.plans),
+        Route("/placement/{plan}", placement_page.plan),
+        Route("/placement/{plan}/files/{name}", placement_page.file),
         Route("/runs/{run}", run_page.run),
         Route("/runs/{run}/live", run_page.live),
         Route("/runs/{run}/files/{path:path}", run_page.file),

@@ -227,7 +227,6 @@ class LoadedRun:
 
     @property
     def name(self) -> str:
-        """Name of the run."""
         return self.directory.name
 
 

@@ -14,7 +14,7 @@ from pgherd.model.errors import PgherdError
 from pgherd.model.text import clean
 from pgherd.ui import jobs
 from pgherd.ui.app_state import form_of, state_of, words_of
-from pgherd.ui.jobs import Job, Plan
+from pgherd.ui.jobs import Job, RunPlan
 from pgherd.ui.study_forms import LONGEST_SECONDS, StudyForm, study_forms
 
 _MOST_TRIALS = 60
@@ -134,7 +134,7 @@ def _job(request: Request) -> Job:
     return started
 
 
-def _shown(plan: Plan) -> dict[str, Any]:
+def _shown(plan: RunPlan) -> dict[str, Any]:
     """Return the parts of the plan's document that the page shows."""
     document = plan.document
     trials = [trial for trial in document.get("trials") or () if isinstance(trial, dict)]

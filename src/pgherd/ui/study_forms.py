@@ -14,6 +14,7 @@ from typing import Literal
 
 from pgherd.model.errors import UsageError
 from pgherd.model.units import parse_bytes, parse_seconds
+from pgherd.study.objectives import parse_price
 from pgherd.study.option import Declared, declared
 from pgherd.study.study import Study, studies
 
@@ -23,7 +24,7 @@ LONGEST_SECONDS = 1800.0
 _LONGEST = 120
 _MOST = 64
 
-Kind = Literal["whole", "number", "wholes", "words", "size", "time", "share", "choice", "flag"]
+Kind = Literal["whole", "number", "wholes", "words", "size", "time", "share", "choice", "flag", "price"]
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,10 @@ class StudyForm:
 
     @property
     def fields(self) -> tuple[FormField, ...]:
-        """All fields."""
         return self.first + self.further
 
 
-_BY_METAVAR: Mapping[str, Kind] = {"TIME": "time", "SIZE": "size", "PERCENT": "share"}
+_BY_METAVAR: Mapping[str, Kind] = {"TIME": "time", "SIZE": "size", "PERCENT": "share", "PRICE/h": "price"}
 _BY_KIND: Mapping[str, Kind] = {"flag": "flag", "switch": "flag", "choice": "choice", "whole number": "whole", "number": "number"}
 
 
@@ -119,6 +119,8 @@ def _checked(field: FormField, value: str) -> str:
                 parse_bytes(value)
             case "time":
                 parse_seconds(value)
+            case "price":
+                parse_price(value)
             case "choice" if value not in field.choices:
                 raise ValueError(f"one of {', '.join(field.choices)}")
             case "words":

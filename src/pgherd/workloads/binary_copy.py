@@ -111,7 +111,6 @@ class TupleLayout:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns."""
         return [column.name for column in self.columns]
 
     def dtype(self) -> np.dtype[Any]:

@@ -76,7 +76,6 @@ class SampleRows:
         self._finance = [mimesis.Finance(mimesis.Locale(name), seed=seed) for name in LOCALES]
 
     def people(self, count: int) -> Iterator[tuple[Any, ...]]:
-        """Generate rows of person."""
         draw = self._random
         start = datetime(2015, 1, 1, tzinfo=UTC)
         for number in range(1, count + 1):

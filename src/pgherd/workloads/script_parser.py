@@ -84,6 +84,12 @@ def backslash_commands(script: str, *, psql: bool) -> list[tuple[int, str]]:
     return [(_line(script, token.start), _command_of(token)) for token in tokens if token.kind == "meta"]
 
 
+def without_comments(script: str) -> str:
+    """Return a pgbench script with blanks instead of its SQL comments. Lines keep their numbers."""
+    tokens = _tokens(script, _PGBENCH)
+    return "".join(re.sub(r"[^\n]", " ", token.text) if token.kind in ("comment", "block") else token.text for token in tokens)
+
+
 def _command_of(token: _Token) -> str:
     match = re.match(r"\\([A-Za-z_]+|\S)", token.text)
     return match[1] if match else ""

@@ -18,16 +18,17 @@ from typing import Literal
 
 from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import TrialError, UsageError
-from pgherd.model.load import Protocol, Script
+from pgherd.model.load import MIN_TRANSACTION_TIMEOUT_S, Protocol, Script
 from pgherd.node.protocol import Command, DataLoader, LoaderServer, Node, Say, silent
 from pgherd.workloads import Query, bundled_scripts, client_options, pgbench
-from pgherd.workloads.script_parser import backslash_commands, command_lines, named_words
+from pgherd.workloads.script_parser import backslash_commands, command_lines, named_words, without_comments
 
 _BUILTIN = "builtin:"
 _PROGRAMS = ("shell", "setshell")
 _DIGEST_TIMEOUT_S = 3600.0
 _WRITABLE = re.compile(r"\bread\s+write\b|\b(?:default_)?transaction_read_only\b", re.IGNORECASE)
 _LEAVES = re.compile(r"\bprepare\s+transaction\b", re.IGNORECASE)
+_TEMPORARY = re.compile(r"\b(?:create|into)\s+(?:(?:local|global)\s+)?temp(?:orary)?\b", re.IGNORECASE)
 _INCLUDES = ("i", "ir", "include", "include_relative")
 _LIBRARIES = (
     *("shared_preload_libraries", "session_preload_libraries", "local_preload_libraries"),
@@ -297,7 +298,7 @@ def dry_run(
     *,
     scale: int = 1,
     protocol: Protocol = "prepared",
-    timeout: float = 60.0,
+    timeout: float = MIN_TRANSACTION_TIMEOUT_S,
     read_only: bool = False,
 ) -> None:
     """Run every script once, to detect errors before the measurement. The server must be one that scripts may change.
@@ -333,7 +334,7 @@ def pace(
     scale: int,
     protocol: Protocol,
     read_only: bool,
-    timeout: float = 60.0,
+    timeout: float = MIN_TRANSACTION_TIMEOUT_S,
 ) -> float | None:
     """Measure the mean duration (s) of a transaction of the mix, with one client that runs each script for 1 s.
 
@@ -373,10 +374,20 @@ def require_ending(node: Node, scripts: Sequence[Script]) -> None:
     _require_without(node, scripts, _LEAVES, "leaves transactions on an external server if the load is interrupted; remove it")
 
 
+def require_no_temporary_tables(node: Node, scripts: Sequence[Script], pooler: str) -> None:
+    """Require that the user's scripts make no temporary tables, which stay in a session that a pooler shares between clients.
+
+    Raises:
+        UsageError: A script makes one, or cannot be read.
+    """
+    reason = f"leaves a table in the sessions that {pooler} shares between clients; name the server itself"
+    _require_without(node, scripts, _TEMPORARY, reason)
+
+
 def _require_without(node: Node, scripts: Sequence[Script], pattern: re.Pattern[str], reason: str) -> None:
     for source in (script.source for script in scripts if not script.source.startswith(_BUILTIN)):
         text = _text(node, "--script", source)
-        match = pattern.search(text)
+        match = pattern.search(without_comments(text)) or pattern.search(text)
         if match is not None:
             line = text.count("\n", 0, match.start()) + 1
             raise UsageError(f"{source}:{line}: '{' '.join(match[0].split())}' {reason}")

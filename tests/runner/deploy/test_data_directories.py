@@ -1,4 +1,4 @@
-"""Homes of servers, with golden copies and servers that are only pretended; tests/it clones and starts real ones."""
+"""Homes of servers, with templates and servers that are only pretended; tests/it clones and starts real ones."""
 
 import signal
 from dataclasses import replace
@@ -43,7 +43,7 @@ def trial():
 
 @pytest.fixture
 def housing(tmp_path, monkeypatch):
-    """With a golden copy of one file; what was made and dropped from the cache."""
+    """With a template of one file; what was made and dropped from the cache."""
     for name in ("work", "sockets", "cache", "golden/data"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "golden/data/PG_VERSION").write_text("18\n")
@@ -74,13 +74,13 @@ def test_each_server_has_a_copy_of_its_own(housing):
     assert list(found) == KEYS and len({one.data_dir for one in found.values()}) == 2
     assert all(NODE.read(f"{one.data_dir}/PG_VERSION") == b"18\n" for one in found.values())
     assert housing.files(found) == [one.data_dir for one in found.values()]
-    assert housing.made == [None], "one golden copy serves both"
+    assert housing.made == [None], "one template serves both"
     for key, one in found.items():
         housing.remove(key, one)
     assert not list(housing.work.iterdir())
 
 
-def test_other_contents_need_another_golden_copy(housing):
+def test_other_contents_need_another_template(housing):
     for scale in (1, 2, 1):
         housing.templates.of(server(scale))
     assert len(housing.made) == 2

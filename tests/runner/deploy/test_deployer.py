@@ -56,6 +56,9 @@ class Pretended:
     def disconnect(self, databases=()):
         """Nothing is kept."""
 
+    def sql(self, statement, *, database):
+        return [(0,)]
+
     def checkpoint(self):
         self.events.append(("checkpoint", self.name))
 
@@ -347,6 +350,13 @@ def test_targets_are_reached_over_their_sockets(deployer, session):
         stage.endpoint("local/a/pg/other")
     view = stage.view()
     assert [one.name for one in view.containers] == ["a"] and [one.name for one in view.servers] == ["a/pg"]
+
+
+def test_servers_that_should_be_idle_are_marked_for_the_samplers(deployer):
+    stage, _ = deployer.apply(trial("a", "b").model_copy(update={"quiet": ("b",)}))
+    view = stage.view()
+    assert {one.name: one.quiet for one in view.containers} == {"a": False, "b": True}
+    assert {one.name: one.quiet for one in view.servers} == {"a/pg": False, "b/pg": True}
 
 
 def test_scripts_lie_where_the_servers_account_can_read_them(deployer, session, tmp_path):

@@ -111,7 +111,7 @@ def guests(tmp_path, monkeypatch):
         return [DiskImage(image, 4, 4, 0.0)]
 
     monkeypatch.setattr(module.boot_images, "build", lambda *_, **__: Images)
-    monkeypatch.setattr(module.disk_image, "pack_golden", pack)
+    monkeypatch.setattr(module.disk_image, "pack_template", pack)
     journal = Journal.open(NODE, tmp_path / "state", "run")
     session = RunSession(NODE, gather(NODE), journal, type("Runtimes", (), {"get": lambda self, name: machines})(), None, *(
         tmp_path / name for name in ("work", "sockets", "cache")
@@ -215,8 +215,8 @@ def test_modules_of_ours_are_put_into_the_guest(guests, monkeypatch):
 
 def test_a_disk_has_room_for_wal_and_to_grow(guests, monkeypatch):
     free = []
-    pack = module.disk_image.pack_golden
-    monkeypatch.setattr(module.disk_image, "pack_golden", lambda *args, **kept: free.append(kept["free"]) or pack(*args, **kept))
+    pack = module.disk_image.pack_template
+    monkeypatch.setattr(module.disk_image, "pack_template", lambda *args, **kept: free.append(kept["free"]) or pack(*args, **kept))
     large = SERVER.model_copy(update={"settings": {"max_wal_size": "4GB"}})
     guests.restore({("a", "pg"): (Container(name="a", runtime="vm"), large)}, handles("a"), BARE)
     assert free == [module.FREE_BYTES + 4 * 2**30 + module.FREE_PER_TEMPLATE]
@@ -265,11 +265,12 @@ def disks(tmp_path, monkeypatch):
         return [DiskImage(one, 4, 4, 0.0) for one in images]
 
     def empty(node, directory, image, *, free, account=None):
+        assert Path(directory).parent.stat().st_mode & 0o077 == 0, "nobody else may exchange what mkfs reads by its path"
         packed.append(sorted(path.name for path in Path(directory).iterdir()))
         Path(image).write_bytes(b"empty")
         return DiskImage(image, 5, 5, 0.0)
 
-    monkeypatch.setattr(module.disk_image, "pack_golden", golden)
+    monkeypatch.setattr(module.disk_image, "pack_template", golden)
     monkeypatch.setattr(module.disk_image, "pack", empty)
     monkeypatch.setattr(module, "check_space", lambda *_: None)
     journal = Journal.open(NODE, tmp_path / "state", "run")

@@ -244,6 +244,36 @@ def test_functions_that_cannot_be_made_are_done_without(monkeypatch):
     assert not server_view(HOST, "a/pg", ServerViewsPretended(False), {"shared_preload_libraries": "pg_balloon"}, "/cache").balloon
 
 
+class Vacuumed:
+    """A server whose autovacuum has run so often, or that does not answer."""
+
+    def __init__(self, runs):
+        self.runs, self.closed = runs, []
+
+    def sql(self, statement, *, database):
+        if self.runs is None:
+            raise psycopg.OperationalError("gone")
+        return [(self.runs,)]
+
+    def disconnect(self, databases=()):
+        self.closed += databases
+
+
+def test_autovacuum_is_counted_of_idle_servers_between_two_readings():
+    containers = tuple(
+        Container(name=name, servers=(Server(bin="/pg", version="18.1", databases=(Database(name="x"), Database(name="y"))),))
+        for name in ("a", "b", "busy")
+    )
+    trial = Trial(point={}, deployment=Deployment(hosts=(Host(containers=containers),)), phases=(), quiet=("a", "b"))
+    instances = {("a", "pg"): Vacuumed(3), ("b", "pg"): Vacuumed(1), ("busy", "pg"): Vacuumed(9)}
+    before = module.autovacuum_runs(trial, instances)
+    assert before == {"server:a/pg": {"autovacuum.runs": 6}, "server:b/pg": {"autovacuum.runs": 2}}, "of both databases"
+    assert instances["a", "pg"].closed == ["x", "y"] and instances["busy", "pg"].closed == [], "an idle server has no session"
+    instances["a", "pg"].runs, instances["b", "pg"].runs = 5, None
+    assert module.increase(module.autovacuum_runs(trial, instances), before) == {"server:a/pg": {"autovacuum.runs": 4}}
+    assert module.autovacuum_runs(trial.model_copy(update={"quiet": ()}), instances) == module.autovacuum_runs(None, instances) == {}
+
+
 def test_a_guests_pid_means_nothing_on_the_host():
     instance = ServerViewsPretended(False)
     instance.access = object()
@@ -425,6 +455,13 @@ def test_a_consistent_database_passes_and_is_left() -> None:
     require_consistent(server, ORDERS)
     assert {database for database, _ in server.asked} == {"shop"}
     assert server.closed == ["shop"]
+
+
+def test_the_consistency_of_a_schema_is_asked_in_its_database() -> None:
+    server = ConsistencyServer()
+    require_consistent(server, ORDERS.model_copy(update={"name": "db1", "schema_of": "shop"}))
+    assert server.asked[0] == ("shop", 'SET search_path = "db1"')
+    assert {database for database, _ in server.asked} == {"shop"} and server.closed == ["shop"]
 
 
 def test_a_violation_names_database_condition_and_example() -> None:

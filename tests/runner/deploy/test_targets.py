@@ -14,7 +14,7 @@ import pytest
 from pgherd.drivers.fio import FILE
 from pgherd.host import netns
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import Deployment, Host, Link, Volume
+from pgherd.model.deployment import Container, Deployment, Host, Link, Server, Volume
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
@@ -78,6 +78,19 @@ def test_a_loaded_volume_is_reached_by_its_directory(volumes):
     assert targets.directories == {"a": "/made/a", "b": "/made/b"}
     targets.check()
     assert volumes.checked == 1
+
+
+@pytest.mark.parametrize(("roles", "directory"), [({}, "{work}/load"), ({"data": "b"}, "/made/b")])
+def test_files_of_a_database_are_on_the_device_of_its_data(volumes, tmp_path, roles, directory):
+    server = Server(bin="/pg/bin", version="18.6", volumes=roles)
+    deployment = trial().deployment.model_copy(update={"hosts": (Host(containers=(Container(name="c", servers=(server,)),)),)})
+    database = "local/c/pg/bench"
+    targets = VolumeTargets(SimpleNamespace(node=LocalNode(), account=None, work=tmp_path), volumes, RunObserver())
+    targets.apply(Trial(point={}, deployment=deployment, phases=(Phase(loads={database: FIO}),)))
+    assert targets.of_database(database) == directory.format(work=tmp_path)
+    assert targets.endpoint(database) is None and targets.directories == {}, "its endpoint is that of the database"
+    targets.apply(Trial(point={}, deployment=deployment, phases=(Phase(loads={database: Load()}),)))
+    assert targets.of_database(database) == ""
 
 
 def test_an_idle_volume_is_not_made(volumes):

@@ -184,6 +184,80 @@ def test_exit_codes_in_words():
     assert code_words(-signal.SIGKILL) == "signal SIGKILL"
 
 
+HELD = "read -r _"
+
+
+@pytest.fixture
+def group(tmp_path):
+    """Drivers of one phase on two targets of this host, one in a guest, and one that ends by itself."""
+    node, guest = LocalNode(), Guest()
+
+    def one(target, on, **options):
+        (tmp_path / target).mkdir()
+        command = Command(["/bin/sh", "-c", "echo began; exec sleep 60"], stdout=str(tmp_path / target / "stdout"))
+        return DriverCommand(target, Load(driver="command", options=options), DRIVER, command, tmp_path / target, on)
+
+    commands = [one("a", node), one("guest", guest), one("once", node, transactions="1"), one("b", node)]
+    made = module.PhaseDrivers(node, commands)
+    running = []
+    yield made, running, tmp_path
+    made.abandon()
+    for driver in running:
+        driver.process.signal(9)
+        driver.process.wait(10)
+
+
+def output_of(directory):
+    return {path.parent.name: path.read_text() for path in directory.glob("*/stdout")}
+
+
+def await_(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def waits(pid):
+    """Whether a driver has come to the line that it waits for."""
+    return HELD in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[2]
+
+
+def test_drivers_wait_for_their_phase_where_they_will_run(group):
+    made, running, directory = group
+    made.prepare(until=time.time() + 60)
+    pids = [driver.process.pid for driver, _ in made._waiting.values()]
+    assert list(made._waiting) == ["a", "b"], "of a guest, and of an idle server, nothing is there before"
+    await_(lambda: all(waits(pid) for pid in pids))
+    assert output_of(directory) == {"a": "", "b": ""}
+    before = time.time()
+    made.start(running)
+    assert [driver.target for driver in running] == ["a", "guest", "once", "b"], "in the order of the loads"
+    assert {driver.process.pid for driver in running} > set(pids) and all(driver.started >= before for driver in running)
+    await_(lambda: list(output_of(directory).values()) == ["began\n"] * 4)
+    assert all(os.readlink(f"/proc/{pid}/fd/0") == "/dev/null" for pid in pids), "as of a driver that has not waited"
+
+
+def test_what_is_not_spawned_in_time_starts_with_its_phase(group):
+    made, running, directory = group
+    made.prepare(until=time.time())
+    assert not made._waiting
+    made.start(running)
+    await_(lambda: list(output_of(directory).values()) == ["began\n"] * 4)
+
+
+def test_a_driver_that_waits_ends_with_its_phase_or_with_pgherd(group):
+    made, _, directory = group
+    made.prepare(until=time.time() + 60)
+    (killed, _), (left, pipe) = made._waiting.values()
+    await_(lambda: waits(left.process.pid))
+    os.close(pipe)  # as the end of this process does
+    assert left.process.wait(60) == 96 and output_of(directory) == {"a": "", "b": ""}
+    made._waiting["b"] = left, os.open("/dev/null", os.O_WRONLY)
+    made.abandon()
+    assert killed.process.poll() == -signal.SIGKILL and not made._waiting
+
+
 class OwnEndStage:
     """Nothing that could die, unless told so."""
 

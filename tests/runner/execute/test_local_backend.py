@@ -58,7 +58,7 @@ def played(monkeypatch, error=None):
 
     monkeypatch.setattr(backends.phases, "run", play)
     monkeypatch.setattr(backends.trial_checks, "judge", lambda trial, found, facts, limits, jump: [jump])
-    monkeypatch.setattr(backends.trial_checks, "judge_memory", lambda trial, found, kills, limits: [kills])
+    monkeypatch.setattr(backends.memory_checks, "judge_memory", lambda trial, found, kills, limits: [kills])
     return seen
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pgherd.drivers.driver import DriverSpan
 from pgherd.model.errors import TrialError
-from pgherd.model.load import Phase
+from pgherd.model.load import Load, Phase
 from pgherd.model.result import TargetResult
 from pgherd.runner.execute import measurement_window as driven_module
 from pgherd.runner.execute.measurement_window import DrivenPhases, MeasuredPhase, _parse, memory_account
@@ -24,6 +24,7 @@ class Ended:
     """A driver that has run; its output says from when to when."""
 
     started, ended = 9.0, 14.0
+    load = Load()
 
     class process:
         cpu_seconds = 2.5

@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import signal
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -99,13 +100,30 @@ class Heard(RunObserver):
 RUNS_ON = "trap 'echo ended; exit 0' TERM; echo begun; while :; do sleep 0.02; done"
 
 
+class Listening(RunObserver):
+    """Waits at the start of each phase until its drivers listen, as ``Patient`` does for those that are spawned then."""
+
+    def __init__(self, scratch):
+        self.scratch = scratch
+        self.number = 0
+
+    def phase(self, name, ramp, seconds):
+        deadline = time.monotonic() + 60
+        outputs = list(self.scratch.glob(f"{self.number:02d}/*/stdout"))
+        while not all("begun" in path.read_text() for path in outputs):
+            assert time.monotonic() < deadline, f"not all drivers of {name} have begun after a minute"
+            time.sleep(0.005)
+        self.number += 1
+
+
 class Patient(LocalNode):
     """What runs on until it is told to end is spawned when it listens: a busy machine may take longer for that than a phase lasts."""
 
     def spawn(self, command):
         process = super().spawn(command)
         deadline = time.monotonic() + 60
-        while any(RUNS_ON in word for word in command.argv) and "begun" not in Path(command.stdout).read_text():
+        held = command.stdin is not None  # it waits for its phase
+        while not held and any(RUNS_ON in word for word in command.argv) and "begun" not in Path(command.stdout).read_text():
             assert time.monotonic() < deadline, f"{command.argv} has not begun after a minute"
             if process.poll() is not None:
                 break
@@ -178,6 +196,30 @@ def test_phases_follow_each_other(play):
     assert results[1].start >= results[0].end
 
 
+class Noting(Patient):
+    def __init__(self):
+        super().__init__()
+        self.held = []
+
+    def spawn(self, command):
+        self.held.append(command.stdin is not None)
+        return super().spawn(command)
+
+
+def test_drivers_are_spawned_in_the_warmup_of_the_phase_before(play, tmp_path):
+    node = Noting()
+    results, _ = play(trial(RUNS_ON, RUNS_ON, seconds=0.5, ramp=2.0), watcher=Listening(tmp_path / "scratch"), node=node)
+    assert node.held == [False, False, True, True]
+    assert results[1].start >= results[0].end and all(len(result.targets) == 2 for result in results)
+
+
+def test_drivers_that_wait_end_with_a_trial_that_fails(play):
+    node = Noting()
+    with pytest.raises(TrialError, match="ended early with exit code 3"):
+        play(trial("sleep 3; exit 3", RUNS_ON, seconds=60, ramp=2.0), node=node)
+    assert node.held == [False, False, True, True], "two waited"
+
+
 class Limited(Stage):
     """A container of which the kernel takes a limit at the third attempt, or never."""
 
@@ -217,6 +259,66 @@ def test_a_limit_that_is_never_taken_is_a_result(play):
     assert stage.attempts[-1] == ("db01", 1000)
 
 
+class Reclaiming(Limited):
+    """A kernel that reclaims memory during one write, until the load has ended."""
+
+    def __init__(self, node):
+        super().__init__(refused=0)
+        self.node = node
+
+    def try_memory(self, container, memory):
+        drivers = [] if self.attempts else self.node.spawned
+        for driver in drivers:
+            driver.wait(60)
+        return super().try_memory(container, memory)
+
+
+class Remembering(Patient):
+    def __init__(self):
+        super().__init__()
+        self.spawned = []
+
+    def spawn(self, command):
+        process = super().spawn(command)
+        self.spawned.append(process)
+        return process
+
+
+def test_a_write_that_lasts_longer_than_the_phase_does_not_delay_its_end(play):
+    """Without a thread for it, the write would wait for drivers that nothing ends."""
+    node = Remembering()
+    stage = Reclaiming(node)
+    ((result,), _) = play(limited(500), stage, node=node)
+    assert result.limited_after == {"db01": None}, "it was taken after the load had ended"
+    assert result.limit_wait > 0
+    assert stage.attempts == [("db01", 500), ("db01", 1000)]
+
+
+class Stuck(Limited):
+    """A kernel that reclaims memory during one write for longer than pgherd waits."""
+
+    def __init__(self):
+        super().__init__(refused=0)
+        self.freed = threading.Event()
+
+    def try_memory(self, container, memory):
+        if not self.attempts:
+            self.attempts.append((container, memory))
+            self.freed.wait(60)
+        return super().try_memory(container, memory)
+
+
+def test_a_write_that_does_not_end_fails_the_trial(play, monkeypatch):
+    monkeypatch.setattr(phases, "_LIMIT_TIMEOUT_S", 0.1)
+    stage = Stuck()
+    try:
+        with pytest.raises(TrialError, match="still reclaims memory for the limit of db01 0 s after the phase"):
+            play(limited(500), stage)
+        assert stage.attempts == [("db01", 500), ("db01", 1000)], "the limit is restored"
+    finally:
+        stage.freed.set()
+
+
 def test_a_limit_that_cannot_be_changed_fails_the_trial(play):
     stage = Limited(error=CapabilityError("no limits here"))
     with pytest.raises(TrialError, match="no limits here"):
@@ -230,7 +332,8 @@ def test_phases_keep_to_an_agreed_instant(tmp_path):
         (tmp_path / name).mkdir()
     begin = time.time() + 3
     wanted = trial(RUNS_ON, RUNS_ON, seconds=0.4, ramp=0.2)
-    driven = phases.drive(Patient(), wanted, Stage(), tmp_path / "trial", tmp_path / "scratch", RunObserver(), begin=begin)
+    listening = Listening(tmp_path / "scratch")
+    driven = phases.drive(Patient(), wanted, Stage(), tmp_path / "trial", tmp_path / "scratch", listening, begin=begin)
     assert [one.start for one in driven.played] == pytest.approx([begin + 0.2, begin + 0.8])
     spans = driven.spans()
     assert all(one.earliest >= begin and one.first >= played.start for one, played in zip(spans, driven.played, strict=True))
@@ -298,6 +401,20 @@ def test_how_far_apart_the_targets_began_is_recorded(play):
         assert result.skew == pytest.approx(max(first) - min(first))
 
 
+def test_a_load_that_ends_itself_has_no_part_in_the_window(play):
+    """One driver ends at once after a late start, and the other one goes on. One that fails is no exception."""
+    (phase,) = trial(RUNS_ON).phases
+    single = Load(driver="shell", options={"script": "sleep 0.1; echo late", "transactions": "1"})
+    failing = Load(driver="shell", options={"script": "exit 3", "transactions": "1"})
+    loads = {TARGETS[0]: phase.loads[TARGETS[0]], TARGETS[1]: single}
+    ((result,), _) = play(trial().model_copy(update={"phases": (phase.model_copy(update={"loads": loads}),)}))
+    assert [target.target for target in result.targets] == list(TARGETS)
+    assert result.skew is None and result.overlap == pytest.approx(1, abs=0.5)
+    failed = phase.model_copy(update={"loads": {**loads, TARGETS[1]: failing}, "seconds": 60})
+    with pytest.raises(TrialError, match="ended early with exit code 3"):
+        play(trial().model_copy(update={"phases": (failed,)}))
+
+
 def test_a_driver_that_ends_early_fails_the_trial_and_ends_the_others(play):
     ends = f"if [ \"$1\" = {TARGETS[0]} ]; then echo 'error: no such thing' >&2; exit 3; fi; {RUNS_ON}"
     words = rf"shell on {TARGETS[0]} ended early with exit code 3: error: no such thing; the log of {TARGETS[0]}"
@@ -328,9 +445,14 @@ def test_a_driver_that_its_own_stop_signal_ends_had_not_begun(play):
 
 
 def test_a_driver_that_does_not_end_is_killed(play, monkeypatch):
-    monkeypatch.setattr(phases, "_STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("pgherd.model.load.MIN_TRANSACTION_TIMEOUT_S", 0.1)
     with pytest.raises(TrialError, match="did not end within 0 s after its stop signal"):
         play(trial("trap '' TERM; while :; do sleep 0.02; done"))
+
+
+def test_a_transaction_in_progress_may_take_as_long_as_the_rehearsal_allows(play, monkeypatch):
+    monkeypatch.setattr("pgherd.model.load.MIN_TRANSACTION_TIMEOUT_S", 0.1)
+    play(trial("trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.02; done", seconds=3.0))
 
 
 def test_output_that_cannot_be_read_fails_the_trial(play, monkeypatch):

@@ -5,12 +5,15 @@ import pwd
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command, Completed
 from pgherd.postgres.templates import Template
 from pgherd.runtimes.vm import disk_image
 
@@ -60,11 +63,11 @@ def test_a_directory_is_packed_with_room_to_write(tmp_path: Path) -> None:
     assert created.size == os.path.getsize(created.path) and created.bytes < created.size  # what is free takes no space here
 
 
-def test_a_golden_copy_is_packed_and_its_wal_apart(tmp_path: Path) -> None:
+def test_a_template_is_packed_and_its_wal_apart(tmp_path: Path) -> None:
     golden = cluster(tmp_path / "golden")
     copy = Template("k", str(golden), "15", (), False, MIB, {}, 0.0, 0.0, parts={})
     images = str(tmp_path / "data.raw"), str(tmp_path / "wal.raw")
-    data, wal = disk_image.pack_golden(
+    data, wal = disk_image.pack_template(
         LocalNode(),
         copy,
         str(tmp_path / "stage"),
@@ -89,9 +92,41 @@ def test_files_of_another_account_are_copied_and_not_given_away(tmp_path: Path) 
         pytest.skip("only root can give files to another account")
     golden = cluster(tmp_path / "golden")
     copy = Template("k", str(golden), "15", (), False, MIB, {}, 0.0, 0.0, parts={})
-    (created,) = disk_image.pack_golden(LocalNode(), copy, str(tmp_path / "stage"), str(tmp_path / "x"), free=MIB, account="nobody")
+    (created,) = disk_image.pack_template(LocalNode(), copy, str(tmp_path / "stage"), str(tmp_path / "x"), free=MIB, account="nobody")
     assert f"User: {pwd.getpwnam('nobody').pw_uid}" in debugfs(created.path, "stat /data/PG_VERSION")
     assert (golden / "data/PG_VERSION").stat().st_uid == 0
+
+
+class Intruder(LocalNode):
+    """Node on which another user tries to reach what mkfs is about to read."""
+
+    reached = -1
+
+    def run(self, command: Command, timeout: float = 60.0) -> Completed:
+        if command.argv[0].endswith("mkfs.ext4"):
+            directory = command.argv[command.argv.index("-d") + 1]
+            self.reached = super().run(Command(["test", "-e", f"{directory}/data"], user="nobody")).code
+        return super().run(command, timeout)
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that every user can enter, as a run's work directory is."""
+    place = Path(tempfile.mkdtemp(prefix="pgherd-disk-", dir="/tmp"))
+    place.chmod(0o711)
+    yield place
+    shutil.rmtree(place)
+
+
+def test_nobody_else_can_exchange_what_mkfs_reads(open_place: Path) -> None:
+    """It opens files by their paths, and some belong to the servers' user already."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can act as another user")
+    copy = Template("k", str(cluster(open_place / "golden")), "15", (), False, MIB, {}, 0.0, 0.0, parts={})
+    node = Intruder()
+    disk_image.pack_template(node, copy, str(open_place / "stage"), str(open_place / "x"), free=MIB, account="nobody")
+    assert node.reached == 1
+    assert node.run(Command(["test", "-e", f"{open_place}/golden"], user="nobody")).code == 0, "only the stage is closed"
 
 
 def test_what_does_not_fit_is_an_error_and_leaves_no_image(tmp_path: Path) -> None:

@@ -409,6 +409,26 @@ def test_guests_share_what_there_is_and_get_it_back(balloons, tmp_path: Path) ->
         assert {entity for _, _, entity, _ in Spool(lines)} == {"guest:a", "guest:b", "platform:balloon-manager"}
 
 
+def test_a_target_that_the_caller_sets_is_recorded_and_moves_nothing(balloons, tmp_path: Path) -> None:
+    balloons.record(tmp_path / "spool")
+    machine = Machine(1000 * MB)
+    balloons.entered(container("a"), machine)
+    balloons.set_target("a", 600 * MB)
+
+    def targets() -> list[float]:
+        with (tmp_path / "spool").open() as lines:
+            return [values["guest.target"] for _, _, entity, values in Spool(lines) if entity == "guest:a" and "guest.target" in values]
+
+    eventually(lambda: 600 * MB in targets())
+    assert machine.actual == 1000 * MB
+
+
+def test_a_policy_that_moves_balloons_takes_no_target(balloons) -> None:
+    balloons.share(BALLOONS, 1500 * MB)
+    with pytest.raises(CapabilityError, match="--vm-memory-policy virtio-balloon decides on the memory of guest a"):
+        balloons.set_target("a", 600 * MB)
+
+
 def test_a_guest_that_left_is_left_alone(balloons) -> None:
     balloons.share(BALLOONS, 1500 * MB)
     machines = {name: Machine(1000 * MB) for name in ("a", "b")}

@@ -54,7 +54,7 @@ def options(**changes):
 
 @dataclass
 class Simulator(SimulatedRun):
-    """A change costs half of the throughput for three seconds.
+    """A change costs half of the throughput for three seconds, and twice the p99. Its slowest transaction takes 60 ms, the others' 9 ms.
 
     ``refuse(pool, limit)``: whether the kernel refuses. ``kill(pool)``: whether an OOM kill ends the trial.
     """
@@ -87,7 +87,7 @@ class Simulator(SimulatedRun):
                 transactions=sum(second),
                 throughput=sum(second) / len(second),
                 per_second=second,
-                latency=Latency(p99=2.0, maximum=9.0, mean=1),
+                latency=Latency(p99=4.0 * noise if falls else 2.0, maximum=60.0 * noise if falls else 9.0, mean=1),
                 first=at,
                 last=at + phase.seconds,
             )

@@ -28,6 +28,18 @@ def test_known_throughputs_and_times_are_found(simulate):
     assert analysis.answer.startswith("pg_balloon has 0.84 times (0.8") and analysis.answer.endswith("at 50 % of the memory.")
 
 
+def test_a_change_is_compared_with_the_phase_without_one(simulate):
+    found = table(analyse(*simulate()))
+    same, halved = found["balloon", 1], found["balloon", 2]
+    assert same["p99_change_ratio"].value == 1 and same["p99_change_ratio"].low is None and same["slowest_added"].value == 0
+    assert halved["p99_change_ratio"].low <= 2 <= halved["p99_change_ratio"].high and halved["p99_change_ratio"].n == 5
+    assert halved["p99"].value == pytest.approx(4, rel=0.02)
+    assert halved["slowest"].value == pytest.approx(60, rel=0.02)
+    assert halved["slowest_added"].value == pytest.approx(halved["slowest"].value - 9)
+    first = table(analyse(*simulate({"limits": (100, 50)})))["balloon", 1]
+    assert first["slowest_added"].value == pytest.approx(first["slowest"].value - 9), "against the phase before all changes"
+
+
 def test_a_pool_whose_limit_was_refused_is_no_reference(simulate):
     analysis = analyse(*simulate(refuse=lambda pool, limit: pool == "large" and limit == 50))
     found = table(analysis)
@@ -35,7 +47,7 @@ def test_a_pool_whose_limit_was_refused_is_no_reference(simulate):
     assert ratio.low <= 7600 / 8000 <= ratio.high and ratio.note.startswith("÷ pool small")
     assert found["large", 2]["limited_after"].value is None and found["large", 2]["refused"] == "5 of 5"
     assert "the kernel refused the limit" in found["large", 2]["limited_after"].note
-    assert analysis.details == ["Pool large: the kernel refused 5 of 15 changes to the end of the phase."]
+    assert analysis.details == ["Pool large: the kernel refused 5 of 15 changes for half of the phase."]
 
 
 def test_kills_are_a_result(simulate):

@@ -24,6 +24,11 @@ def test_the_limit_changes_at_each_phase_but_the_first(make_options):
         assert trial.failure_expected
 
 
+def test_every_transaction_is_logged(make_options):
+    loads = [load for trial in planned(make_options()) for phase in trial.phases for load in phase.loads.values()]
+    assert {load.sampling for load in loads} == {1.0}
+
+
 def test_only_the_pool_differs(make_options):
     options = make_options()
     for pool, size, libraries in (("small", "320MB", None), ("large", "640MB", None), ("balloon", "640MB", "pg_balloon")):
@@ -41,7 +46,7 @@ def test_limits_that_do_not_go(limits):
 
 @pytest.mark.usefixtures("own_directories")
 def test_a_runtime_without_cgroups_is_refused():
-    with pytest.raises(CapabilityError, match="--runtime process has none"):
+    with pytest.raises(CapabilityError, match="--runtime process does not support"):
         prepare(LocalNode(), BalloonLimitsRequest(runtime="process"), dry=True)
 
 

@@ -14,6 +14,7 @@ from pgherd.prepare.prepared_study import with_inputs
 from pgherd.studies.compare import prepare as prepare_compare_module
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.compare.prepare import prepare
+from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.disk.options import DiskOptions, DiskVolume
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.tables import difference_rows
@@ -71,6 +72,17 @@ def test_what_writes_begins_fresh_and_gets_longer_trials():
     assert options_of(writes, "x")["duration"] > options_of(reads, "x")["duration"]
     prepared_study = prepared(variant=("x:jit=off",), workload="tpcb-like", start_state="warm", duration="2s", warmup="1s")
     assert {(trial.state, trial.seconds()) for trial in variants.block_trials(prepared_study.options, 0)} == {("warm", 3.0)}
+
+
+def test_external_servers_stay_warm_under_a_load_that_writes():
+    plain = prepared_study.prepare(LocalNode(), "density", DensityRequest(databases=(1,), host_memory="2GB"), dry=True)
+    request = CompareRequest(variant=("a", "b:protocol=simple"))
+
+    def state(**options):
+        changed = replace(plain, options=plain.options.model_copy(update={"read_only": False, **options}))
+        return prepare_compare_module._state(request, {"a": changed, "b": changed})
+
+    assert state() == "fresh" and state(dsn="host=elsewhere") == "warm"
 
 
 def test_what_differs_in_more_than_settings_begins_fresh_where_arms_take_turns():

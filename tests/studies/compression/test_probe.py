@@ -1,3 +1,4 @@
+import os
 import re
 import shutil
 import subprocess
@@ -192,3 +193,18 @@ def test_a_directory_that_holds_nothing_is_said(tmp_path):
         sources_of_directory(str(tmp_path))
     with pytest.raises(TrialError, match="cannot be read"):
         sources_of_directory(str(tmp_path / "gone"))
+
+
+def test_a_file_that_is_exchanged_after_the_listing_is_not_read(tmp_path):
+    """A pipe would hold up the reader for ever, and a link would lead it elsewhere."""
+    (tmp_path / "d").mkdir()
+    for name in ("pipe", "link"):
+        (tmp_path / "d" / name).write_bytes(b"1" * 100)
+    (source,) = sources_of_directory(str(tmp_path / "d"))
+    assert len(list(source.read([0, 1]))) == 2
+    (tmp_path / "secret").write_bytes(b"2" * 100)
+    for name in ("pipe", "link"):
+        (tmp_path / "d" / name).unlink()
+    os.mkfifo(tmp_path / "d/pipe")
+    (tmp_path / "d/link").symlink_to(tmp_path / "secret")
+    assert list(source.read([0, 1])) == []

@@ -15,11 +15,11 @@ from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationOptions
 from pgherd.studies.consolidation.propose import propose, targets
 
 GB = 2**30
-SPEED = dict(zip(LAYOUTS, (100.0, 90.0, 120.0, 120.0), strict=True))
+SPEED = dict(zip(LAYOUTS, (100.0, 90.0, 120.0, 120.0, 80.0), strict=True))
 """New orders per minute and client of a busy database, by layout."""
-SWAPPED = dict(zip(LAYOUTS, (400.0, 420.0, 160.0, 120.0), strict=True))
+SWAPPED = dict(zip(LAYOUTS, (400.0, 420.0, 160.0, 120.0, 400.0), strict=True))
 """MB swapped out of all containers at a rate of 0.5. Linear below that."""
-KEEPS = dict(zip(LAYOUTS, (0.4, 0.4, 0.8, 0.9), strict=True))
+KEEPS = dict(zip(LAYOUTS, (0.4, 0.4, 0.8, 0.9, 0.4), strict=True))
 """Share of the throughput retained at a rate of 0.5. Linear below that."""
 
 

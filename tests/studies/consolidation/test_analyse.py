@@ -47,6 +47,24 @@ def test_one_block_has_no_interval_and_claims_nothing(make_options, simulate):
     assert any(warning.startswith("One block: no interval") for warning in analysis.warnings)
 
 
+def test_wait_events_are_a_row_for_each_layout(make_options, simulate):
+    simulator = simulate(make_options(schemes=("shared-server", "dedicated")))
+    none = {f"waits.{name}": 0.0 for name in ("cpu", "lock", "lwlock", "io", "ipc", "client", "other")}
+    waits = {"shared-server": none | {"waits.cpu": 1.0, "waits.lock": 3.0}, "dedicated": none | {"waits.cpu": 2.0}}
+    results = []
+    for result in simulator.all():
+        server = {"server:x/pg": waits[str(result.trial.point["layout"])]}
+        phases = [phase.model_copy(update={"metrics": phase.metrics | server}) for phase in result.phases]
+        results.append(result.model_copy(update={"phases": phases}))
+    assert all(result.trial.wait_events for result in results)
+    analysis = analyse(simulator.options, results)
+    rows = {(row["layout"], row["shared_buffers_percent"]): row for row in analysis.tables["wait_events"]}
+    assert rows["shared-server", 25]["waits_lock"].value == 0.75 and rows["dedicated", 75]["on_cpu"].value == 1
+    places = [f"{share} % in {name} with 25 % buffers" for share, name in ((75, "shared-server"), (0, "dedicated"))]
+    assert analysis.details[0] == f"Active sessions differ most in the share waiting for a lock: {', '.join(places)}."
+    assert len(analysis.details) == 2 and "wait_events" not in analysed(simulator).tables
+
+
 def test_without_a_certain_difference_the_answer_claims_none(make_options, simulate):
     analysis = analysed(simulate(make_options(repeats=3, schemes=("dedicated", "dedicated-balloon")), noise=0.05))
     assert "no layout certainly differs from dedicated" in analysis.answer

@@ -40,6 +40,15 @@ def test_without_working_sets_the_safe_rate_is_unknown(make_options):
     assert make_options().needed() is None and make_options().max_safe_overcommit() is None
 
 
+def test_schemas_are_not_among_the_default_layouts(make_options):
+    assert make_options().schemes == ("shared-server", "shared-container", "dedicated", "dedicated-balloon")
+
+
+def test_e5_and_e6_compare_with_a_shared_layout_of_e4(make_options):
+    assert make_options(schemes=("dedicated", "shared-database")).shared_of_e4 is None
+    assert make_options(schemes=("shared-container", "dedicated", "shared-database")).shared_of_e4 == "shared-container"
+
+
 def test_unavailable_layouts_are_not_run(make_options):
     options = make_options(unavailable={"dedicated-balloon": "no compiler"})
     assert options.runnable == ("shared-server", "shared-container", "dedicated")
@@ -71,7 +80,7 @@ def test_defaults_are_those_of_the_experiment():
         ({"preset": "E9"}, "'E4', 'E5' or 'E6'"),
         ({"overcommit_by": "dummy"}, "'cgroup-limit' or 'mlock'"),
         ({"schemas": ("dedicated",)}, "Extra inputs"),
-        ({"schemes": (3,)}, "'shared-server', 'shared-container', 'dedicated' or 'dedicated-balloon'"),
+        ({"schemes": (3,)}, "'shared-container', 'dedicated', 'dedicated-balloon' or 'shared-database'"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):

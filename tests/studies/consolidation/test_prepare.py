@@ -18,7 +18,7 @@ from pgherd.prepare import databases, guests, hosts, servers, volumes
 from pgherd.prepare.requests import read_scenario
 from pgherd.runtimes.vm.hypervisor import OVERHEAD
 from pgherd.studies.consolidation import prepare as module
-from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationRequest
+from pgherd.studies.consolidation.options import E4_LAYOUTS, ConsolidationRequest
 from pgherd.studies.consolidation.prepare import prepare
 from pgherd.studies.consolidation.propose import planned
 
@@ -67,7 +67,7 @@ def no_swap_looked_for(monkeypatch):
 def test_a_plain_request_is_e4_in_small():
     prepared_study = prepared(schemes=("shared-server", "shared-container", "dedicated"))
     options = prepared_study.options
-    assert (options.schemes, options.shared_buffers_percent, options.overcommit, options.repeats) == (LAYOUTS[:3], (25, 75), (0.0,), 1)
+    assert (options.schemes, options.shared_buffers_percent, options.overcommit, options.repeats) == (E4_LAYOUTS[:3], (25, 75), (0.0,), 1)
     assert options.plan == ((30, 2, 30, 2), (2, 30, 2, 30))
     assert (options.workload, options.client_placement, options.start_state) == ("orders", "outside", "fresh")
     assert options.share == GB and options.scale == 6, "a database of three quarters of its memory, as 3 GB in 4 GB"
@@ -144,15 +144,15 @@ def _full(workspace, requested, databases, size, *, writes, lower, templates):
     raise UsageError(f"{databases} databases do not fit; lower {lower}")
 
 
-def test_golden_copies_count_on_the_disk(monkeypatch):
+def test_templates_count_on_the_disk(monkeypatch):
     requests = []
     real = module.disk_space
     monkeypatch.setattr(
         module, "disk_space", lambda *inputs, **named: requests.append((inputs[2], named["templates"])) or real(*inputs, **named)
     )
-    for layouts in (("dedicated",), ("shared-server",), ("shared-server", "dedicated")):
+    for layouts in (("dedicated",), ("shared-server",), ("shared-server", "dedicated"), ("dedicated", "shared-database", "shared-server")):
         prepared(schemes=layouts)
-    assert requests == [(2, 1), (2, 2), (2, 3)], "shared-server has a template of its own, of all databases in one server"
+    assert requests == [(2, 1), (2, 2), (2, 3), (2, 5)], "layouts of one server have a template each, of all databases or schemas"
 
 
 @pytest.mark.usefixtures("groups", "no_swap_looked_for")
@@ -475,6 +475,13 @@ def test_each_layout_has_a_line(plan_options):
         "Load: orders of scale 30 in each database, clients outside the containers: 30,2,30,2/2,30,2,30 in periods of 10 min, "
         "each after 40 s of warm-up.",
     ]
+
+
+def test_schemas_are_shown_as_such(plan_options):
+    study_options = plan_options(schemes=("shared-database",))
+    assert module.plan_lines(study_options, planned(study_options))[0].startswith(
+        "Layout shared-database: 1 container (cgroup, 3 vCPU by quota, 8 GB), in each 1 server of PostgreSQL 18.6 with 2 schemas; shared_"
+    )
 
 
 def test_guests_are_shown_with_their_memory_and_what_a_balloon_leaves_them(plan_options):

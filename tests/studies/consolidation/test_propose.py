@@ -86,14 +86,20 @@ def shape(deployment):
     )
 
 
-@pytest.mark.parametrize(("layout", "expected"), list(zip(LAYOUTS, [(1, 1, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)], strict=True)))
-def test_shapes_are_e4s(make_options, layout, expected):
+@pytest.mark.parametrize(("layout", "expected"), list(zip(LAYOUTS, [(1, 1, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2), (1, 1, 2)], strict=True)))
+def test_shapes_are_e4s_and_that_of_one_database(make_options, layout, expected):
     assert shape(deploy(make_options(), layout, 25, 0)) == expected
 
 
 @pytest.mark.parametrize(
     ("layout", "memory", "quarter", "maximum"),
-    [("shared-server", 8, 2, 6), ("shared-container", 8, 1, 3), ("dedicated", 4, 1, 3), ("dedicated-balloon", 4, 1, 3)],
+    [
+        ("shared-server", 8, 2, 6),
+        ("shared-container", 8, 1, 3),
+        ("dedicated", 4, 1, 3),
+        ("dedicated-balloon", 4, 1, 3),
+        ("shared-database", 8, 2, 6),
+    ],
 )
 def test_memory_and_buffers_are_those_of_e4s_table(make_options, layout, memory, quarter, maximum):
     options = make_options()
@@ -125,7 +131,17 @@ def test_only_dedicated_balloon_has_the_balloon(make_options):
         layout: ["shared_preload_libraries" in server.settings for _, _, server in deploy(options, layout, 25, 0).servers()]
         for layout in LAYOUTS
     }
-    assert with_balloon == dict(zip(LAYOUTS, ([False], [False, False], [False, False], [True, True]), strict=True))
+    assert with_balloon == dict(zip(LAYOUTS, ([False], [False, False], [False, False], [True, True], [False]), strict=True))
+
+
+def test_only_shared_database_has_schemas(make_options):
+    dbnames = {layout: [one.dbname for *_, one in deploy(make_options(), layout, 25, 0).databases()] for layout in LAYOUTS}
+    assert dbnames.pop("shared-database") == ["bench", "bench"]
+    assert dbnames == {
+        "shared-server": ["db1", "db2"],
+        **dict.fromkeys(("shared-container", "dedicated", "dedicated-balloon"), ["bench"] * 2),
+    }
+    assert targets(make_options(), "shared-database") == ["local/all/pg/db1", "local/all/pg/db2"]
 
 
 def test_without_limits_containers_have_no_memory(make_options):

@@ -70,6 +70,42 @@ def test_available_memory_is_that_of_the_rate(make_options):
     assert [row["memory_available"] for row in rows] == [None, 4096]
 
 
+# ---- efficiency
+
+
+def test_efficiency_has_an_interval_over_blocks(make_options, simulate):
+    """Blocks are at 1, 1.1 and 1.2 times the speed: Student's half width is 4.303 × 0.1 ÷ √3 of the first."""
+    simulator = simulate(make_options(schemes=("shared-server", "dedicated", "shared-database"), shared_buffers_percent=(25,), repeats=3))
+    rows = {row["layout"]: row for row in tables.layout_rows(simulator.options, trials_of(simulator))}
+    charged = 900e6 / 2**30
+    for layout, first, memory in (("shared-server", 3200, charged), ("dedicated", 3840, 2 * charged), ("shared-database", 2560, charged)):
+        row = rows[layout]
+        assert row["memory_charged"].value == pytest.approx(1024 * memory) and row["memory_charged"].unit == "MB"
+        for column, per in (("throughput_per_core", 3.0), ("throughput_per_gb", memory)):
+            assert row[column].value == pytest.approx(1.1 * first / per) and row[column].n == 3
+            assert row[column].high - row[column].low == pytest.approx(2 * 4.3027 * 0.1 / 3**0.5 * first / per, rel=1e-4)
+    assert rows["shared-database"]["throughput_per_gb"].unit == "new orders/min/GB"
+    assert rows["shared-database"]["ratio"].value == pytest.approx(0.8), "over the server with a database each"
+
+
+def test_locked_memory_is_no_containers(make_options, simulate):
+    simulator = simulate(make_options(schemes=("dedicated",), shared_buffers_percent=(25,), overcommit=(0.0, 0.5)))
+    results = simulator.all()
+    before = [memory_use(result) for result in results]
+    for phase in (phase for result in results for phase in result.phases):
+        phase.metrics["container:locked-memory"] = {"memory.usage": 4e9, "memory.anon": 4e9, "cpu.usage": 1.0, "psi.memory.some": 1.0}
+    assert [memory_use(result) for result in results] == before
+    row = tables.layout_rows(simulator.options, TrialsByPoint(simulator.options, results))[0]
+    assert (row["memory_charged"].value, row["cpu_percent"].value) == (pytest.approx(2 * 900e6 / 2**20), pytest.approx(300))
+
+
+def test_memory_that_was_not_measured_is_missing_with_the_reason(make_options, simulate):
+    simulator = simulate(make_options(schemes=("dedicated",), shared_buffers_percent=(25,)), memory=False)
+    (row,) = tables.layout_rows(simulator.options, trials_of(simulator))
+    assert row["throughput_per_gb"].value is None and "runtime cgroup measures it" in row["throughput_per_gb"].note
+    assert row["throughput_per_core"].value == pytest.approx(3840 / 3)
+
+
 # ---- memory
 
 
@@ -222,6 +258,23 @@ def test_buffers_gain_as_published():
     """E4 published +12.1 % for dedicated and +13.2 % for dedicated-balloon."""
     assert tables.published_buffers_gain("dedicated") == pytest.approx(1.121, abs=0.0006)
     assert tables.published_buffers_gain("dedicated-balloon") == pytest.approx(1.132, abs=0.0006)
+
+
+def test_schemas_have_the_reading_of_tenants(make_options):
+    rows = tables.published_rows(make_options(schemes=("dedicated", "shared-database"), workload="select-only"))
+    assert {row["experiment"] for row in rows} == {"EDBT 2026"} and "3.3 times that of schemas" in rows[-1]["reading"]
+    assert {row["layout"]: row["ratio_to_schemas"] for row in rows[:-1]} == {"shared-database": 1, "shared-server": 1.22, "dedicated": 3.3}
+    assert tables.published_rows(make_options(workload="select-only")) == []
+
+
+@pytest.mark.parametrize(("databases", "published"), [(10, ("EDBT 2026", "2.7 (EDBT 2026, ")), (2, (None, ""))])
+def test_ratios_of_ten_tenants_have_the_published_ones(make_options, databases, published):
+    layouts = ("shared-server", "dedicated", "shared-database")
+    plan = ((4,),) * databases
+    options = make_options(databases=databases, schemes=layouts, shared_buffers_percent=(25,), workload="tpcb-like", plan=plan, scripts=())
+    ratio = {row["layout"]: row["ratio"] for row in tables.layout_rows(options, TrialsByPoint(options, []))}
+    assert (ratio["dedicated"].experiment, (ratio["dedicated"].published or "")[: len(published[1])]) == published
+    assert (ratio["shared-database"].published or "0.82").startswith("0.82") and ratio["shared-server"].published is None
 
 
 def test_an_unpublished_ratio_is_none():

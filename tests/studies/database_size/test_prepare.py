@@ -63,7 +63,7 @@ def trial():
 
 
 def copy_of(session) -> Path:
-    """A golden copy of scale 3 as far as anybody can see."""
+    """A template of scale 3 as far as anybody can see."""
     key = templates.key_of(PG, [PgbenchLoader("bench", 3)], True)
     home = session.cache / "golden" / key
     (home / "data").mkdir(parents=True)
@@ -78,7 +78,7 @@ def measure(session, trial):
     return Deployer.probe(deployer, trial)
 
 
-def test_a_golden_copy_that_is_there_tells_its_sizes_and_stays(session, trial):
+def test_a_template_that_is_there_tells_its_sizes_and_stays(session, trial):
     home = copy_of(session)
     assert measure(session, trial) == SIZES
     assert home.exists()

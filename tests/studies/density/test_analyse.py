@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.model.analysis import Analysis, Finding
+from pgherd.model.deployment import Host
 from pgherd.model.study import RunnableStudy
 from pgherd.studies.density.curve import density_curve, density_points, floor_tenths
 from pgherd.studies.density.options import DensityOptions
@@ -25,7 +27,8 @@ COLUMNS = {
     "density": "databases cores_allocated allocated_share throughput throughput_per_core ideal cpu_share efficiency efficiency_vs_single "
     "cpu_per_tx cpu_efficiency p50 p95 p99 jain_index min_max_ratio bottleneck trials tainted_trials published_efficiency",
     "cpu": "databases allocated_share databases_cpu clients_cpu pgherd_cpu platform_cpu iowait idle steal",
-    "modes": "databases cost_ratio cpu_per_tx client_per_tx system_per_tx switches_per_tx throttled_share runnable p50 under_50us",
+    "modes": "databases mode trials cost_ratio cpu_per_tx client_per_tx system_per_tx switches_per_tx throttled_share runnable p50 "
+    "under_50us lowest_throughput highest_throughput",
     "models": "model parameters aicc relative_error knee peak selected",
 }
 FINDINGS = (
@@ -60,7 +63,7 @@ def test_a_full_host(options: Build, simulate: Any) -> None:
     by_throughput = analysis.findings["capacity_by_throughput"]
     assert by_throughput.value == pytest.approx(8 / 0.85, rel=0.02)
     assert by_throughput.low < 8 / 0.85 < by_throughput.high
-    assert analysis.answer == "Capacity: 9 databases of 0.25 vCPU receive 85 % of their CPU (crossed at 9.4, 95 % interval 9.4–9.4)."
+    assert analysis.answer == "Capacity: 9 databases of 0.25 vCPU receive 85 % of their CPU (9.4, 95 % interval 9.4–9.4)."
     by_throughput_text, cost, limits, used = analysis.details
     assert by_throughput_text.startswith("By throughput: 9.") and ", as at 6 databases, 95 % interval 9.2–9.5." in by_throughput_text
     assert cost.startswith("At 10 databases a transaction costs ") and "times as much CPU as at 6 databases" in cost
@@ -78,6 +81,14 @@ def test_a_full_host(options: Build, simulate: Any) -> None:
     assert analysis.findings["knee"].value == pytest.approx(8, abs=0.3)
     assert analysis.figures["models"]["best"] == "piecewise-linear"
     assert [r["bottleneck"] for r in analysis.tables["density"]] == ["cpu-quota"] * 5 + ["host-cpu"] * 2
+
+
+def test_sentence_table_and_finding_name_a_cpu_set(options: Build, simulate: Any) -> None:
+    given = options(cpu_mode="cpuset", vcpus=1, host_cores=8)
+    analysis = finished(given, simulate(given))
+    assert any("up to 6 databases are limited by their CPU set" in text for text in analysis.details)
+    assert [row["bottleneck"] for row in analysis.tables["density"]] == ["cpuset"] * 5 + ["host-cpu"] * 2
+    assert "a CPU set limits the databases up to 6" in analysis.findings["linear_range_end"].note
 
 
 def test_names_are_those_that_the_report_reads(options: Build, simulate: Any) -> None:
@@ -218,6 +229,8 @@ def test_two_modes_are_named_and_leave_the_cpu_capacity(options: Build, simulate
     assert analysis.findings["slow_level"].value == pytest.approx(45_000, rel=0.03)
     assert analysis.findings["fast_level"].value == pytest.approx(75_000, rel=0.03)
     assert 0 < analysis.findings["fast_share"].value < 1
+    assert {line["mode"] for line in analysis.tables["modes"] if line["databases"] >= 8} == {"slow", "fast"}
+    assert any(text.startswith("Two levels: ") for text in analysis.warnings)
     assert any("in two modes: " in text for text in analysis.details)
     one = finished(given, simulate(given, noise=0.08))
     assert one.findings["fast_level"].value is None
@@ -256,11 +269,24 @@ def test_one_database_is_spoken_of_as_one(options: Build, simulate: Any, overhea
     assert words in finished(given, simulate(given, overhead=overhead)).answer
 
 
+def answers(options: Build, simulate: Any) -> Iterator[str]:
+    """Answers with every part that makes one longer: several hosts, a rate, an open interval, tainted trials only."""
+    hosts = tuple(Host(name=f"h{number}", cores=1.0) for number in (1, 2))
+    points: tuple[dict[str, Any], ...] = ({}, {"efficiency": 0.81}, {"databases": (10,)})
+    for over, rate, extra in itertools.product(((), hosts), (None, 15_000), points):
+        given = options(over=over, rate=rate, **extra)
+        yield finished(given, simulate(given, metrics=rate is None, taint=lambda trial: "steal", noise=0.02)).answer
+    for noise in (0, 0.02):
+        yield finished(options(), simulate(options(), noise=noise)).answer
+
+
 def test_answers_are_short(options: Build, simulate: Any) -> None:
-    hosts = [simulate(options()), simulate(options(), metrics=False), simulate(options(), taint=lambda t: "steal")]
-    for host in [*hosts, simulate(options(rate=3000))]:
-        answer = finished(host.options, host).answer.removeprefix("Indication only: ")
-        assert answer.count(".") >= 1 and len(answer.split()) <= 20, answer
+    found = list(answers(options, simulate))
+    for answer in found:
+        assert answer.endswith(".") and len(answer.split()) <= 20, answer
+    several = "^Indication only: 2 hosts: .* tps each, 81 % efficiency .* interval from"
+    for part in (r"% interval from \d", r"% interval \d\S+–\d", several):
+        assert any(re.search(part, answer) for answer in found), part
 
 
 def test_a_number_that_is_held_is_never_rounded_up() -> None:
@@ -332,7 +358,7 @@ def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Buil
     )
     near = options(efficiency=0.81)  # the capacity is 8/0.81 = 9.9
     noisy = finished(near, simulate(near, noise=0.02, metrics=False))
-    assert ", open)" in noisy.answer and noisy.grade_reason == "the answer's interval is open"
+    assert "95 % interval from 9." in noisy.answer and noisy.grade_reason == "the answer's interval is open"
     assert any(text.startswith("the upper bound of the capacity is beyond 10 databases") for text in noisy.next_steps)
     assert any("--databases 1,2,3,5,6,8,10,13 " in text for text in noisy.next_steps)
     seen = finished(options(databases=(1, 2, 4, 8, 12)), simulate(options(databases=(1, 2, 4, 8, 12)), metrics=False))
@@ -461,9 +487,9 @@ def test_without_a_limit_vcpus_are_no_more_than_a_way_to_count(options: Build, s
 def test_an_open_interval_has_no_end_in_the_answer(options: Build, simulate: Any) -> None:
     given = options(databases=(1, 2, 4, 8, 10), efficiency=0.8, seed=1)
     answers = [finished(given, simulate(given, noise=0.02, seed=seed, metrics=False)).answer for seed in range(8)]
-    opened = [text for text in answers if ", open)" in text]
+    opened = [text for text in answers if "95 % interval from" in text]
     assert opened
-    assert not any("–10.0" in text for text in opened)
+    assert not any("–" in text for text in opened)
 
 
 def test_a_host_that_others_fill_is_not_full_of_databases(options: Build, simulate: Any) -> None:
@@ -481,7 +507,7 @@ def test_a_host_that_others_fill_is_not_full_of_databases(options: Build, simula
 def test_a_rate_that_is_met(options: Build, simulate: Any) -> None:
     given = options(rate=10_000)
     analysis = finished(given, simulate(given))
-    assert "at 10000 tps each" in analysis.answer
+    assert "of 0.25 vCPU, 10000 tps each, 85 % efficiency" in analysis.answer
     assert {r["bottleneck"] for r in analysis.tables["density"]} == {"rate-limit"}
 
 
@@ -568,3 +594,13 @@ def test_a_list_that_never_saturates_asks_for_more_servers(options: Build, simul
     found = finished(asked, simulate(asked, metrics=False, noise=0.002))
     assert "at least 4 databases of the list" in found.answer
     assert any("list more servers on these hosts in --servers" in step for step in found.next_steps)
+
+
+def test_a_point_that_contradicts_its_neighbours_is_named(options: Build, simulate: Any) -> None:
+    class Dip(simulate):
+        def truth(self, n: int) -> float:
+            return super().truth(n) * (0.5 if n == 5 else 1)
+
+    warnings = finished(options(), Dip(options(), noise=0.01)).warnings
+    assert any(text.startswith("5 databases: far less throughput than the next smaller") for text in warnings)
+    assert not any("contradicts" in text for text in finished(options(), simulate(options(), noise=0.01)).warnings)

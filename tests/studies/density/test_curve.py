@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.studies.density.curve import DensityCurve, density_curve, density_points
-from pgherd.studies.density.findings import capacity_finding, cpu_efficiency, shape_findings
+from pgherd.studies.density.findings import capacity_finding, cpu_efficiency, density_rows, shape_findings
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
 from pgherd.study.findings import as_finding
@@ -43,8 +44,8 @@ def test_the_answer_is_by_cpu_where_it_was_measured(options: Build, simulate: An
 def test_efficiency_is_the_product_of_its_factors(options: Build, simulate: Any) -> None:
     curve = measured_curve(options(), simulate(options(), noise=0.1))
     received = curve.efficiencies("cpu")
-    for index, point in enumerate(curve.points):
-        cost = cpu_efficiency(curve, point).value
+    for index in range(len(curve.points)):
+        cost = cpu_efficiency(curve, index).value
         product = received[index] / received[curve.reference_index] * cost
         assert curve.efficiencies("reference")[index] == pytest.approx(product, rel=0.05)  # of means, not the mean of products
 
@@ -127,6 +128,65 @@ def test_a_fall_beyond_the_peak(options: Build, simulate: Any) -> None:
     assert beyond.value == pytest.approx(0.8, abs=0.03)
     assert beyond.high < 1
     assert "% below that at" in beyond.note
+    assert measured_curve(options(), Falling(options())).levels is None  # 10 databases are slow in each trial
+
+
+def test_the_peak_is_no_single_number_where_several_are_equal(options: Build, simulate: Any) -> None:
+    given = options(databases=(1, 2, 4, 8, 9, 10, 12))
+    found = shape_findings(measured_curve(given, simulate(given, noise=0.06)))
+    peak = found["peak_throughput"]
+    assert peak.low < 120_000 < peak.high
+    assert "9, 10 or 12 databases, which cannot be told apart" in peak.note
+
+
+def with_seconds(options: DensityOptions, host: Any, shape: Callable[[int], list[float]]) -> DensityCurve:
+    """Curve of trials whose seconds are these multiples of their mean, by the number of databases."""
+    results = host.all(planned(options))
+    for result in results:
+        (phase,) = result.phases
+        factors = shape(result.trial.point["databases"])
+        for index, target in enumerate(phase.targets):
+            phase.targets[index] = target.model_copy(update={"per_second": [target.throughput * factor for factor in factors]})
+    return density_curve(options, density_points(options, results))
+
+
+def test_seconds_that_contradict_the_repeats_widen_the_interval(options: Build, simulate: Any) -> None:
+    """Means agree to 0.1 %, but each trial at 10 databases spent 5 seconds at 120 % and 4 at 75 %."""
+    given = options()
+    curve = with_seconds(given, simulate(given, noise=0.001), lambda n: [1.2] * 5 + [0.75] * 4 if n == 10 else [1.0] * 9)
+    half = [(mean.high - mean.value) / mean.value for mean in map(curve.throughput, range(len(curve.points)))]
+    costs = [(cost.high - cost.value) / cost.value for cost in curve.estimates(lambda o: o.cpu_per_tx) if cost is not None]
+    assert half[-1] > 0.1 and costs[-1] > 0.1
+    assert max(half[:-1]) < 0.01 and max(costs[:-1]) < 0.01
+    ratio = curve.relative_costs[-1]
+    assert ratio is not None and ratio.high - ratio.low > 0.2
+
+
+def test_two_levels_leave_no_interval_in_headline_or_table(options: Build, simulate: Any) -> None:
+    """Trials of a full host are 25 % above or below. 80 % of the cores are between 5 and 8 databases, so that value has none either."""
+
+    class Modes(simulate):
+        def truth(self, n: int) -> float:
+            fast = random.Random(f"{self.seed} {n} {self.clock}").random() < 0.5
+            return super().truth(n) * ((1.25 if fast else 0.75) if n >= 8 else 1.0)
+
+    given = options(databases=(1, 2, 5, 8, 9, 10, 11, 12))
+    curve = measured_curve(given, Modes(given))
+    for index, row in enumerate(density_rows(curve)):
+        for name in ("throughput", "throughput_per_core", "cpu_per_tx", "cpu_efficiency", "efficiency"):
+            cell = row[name]
+            expected = row["databases"] < 8 and "by definition" not in cell.method
+            assert (cell.low is not None) is expected, name
+            assert expected or cell.note.count("no interval: "), name
+        assert row["cpu_share"].low is not None
+        assert (curve.relative_costs[index].low is None) == (row["cpu_efficiency"].low is None)
+    shape = shape_findings(curve)
+    between, note = curve.efficiency_at(0.8, "reference")
+    for found in (shape["peak_throughput"], shape["retrograde_ratio"], between):
+        assert found.low is None and "on two levels" in found.note
+    assert note.startswith("interpolated at 6.4")
+    by_cpu, _ = curve.efficiency_at(0.8, "cpu")
+    assert by_cpu.low is not None
 
 
 def test_a_single_point_has_a_curve(options: Build, simulate: Any) -> None:

@@ -54,11 +54,23 @@ def test_an_efficiency_above_100_percent_is_within_the_axis(run8):
     assert drawing.specification(efficiency)["layer"][0]["encoding"]["y"]["scale"]["domain"][1] >= 118
 
 
-@pytest.mark.parametrize("limit", ["cpu-quota", "host-cpu", "rate-limit", "storage", "client-cpu", "unknown", "something new"])
-def test_every_limit_can_be_drawn(run8, limit):
+@pytest.mark.parametrize(
+    ("limit", "name"),
+    [
+        ("cpu-quota", "limited by the CPU quota"),
+        ("cpuset", "limited by the CPU set"),
+        ("host-cpu", "limited by the host"),
+        ("rate-limit", "met its rate"),
+        ("storage", "limited by storage"),
+        ("client-cpu", "limited by the clients"),
+        ("unknown", "unknown"),
+        ("something new", "unknown"),
+    ],
+)
+def test_every_limit_is_drawn_with_its_name(run8, limit, name):
     rows = [{**row, "bottleneck": limit} for row in run8[0].analysis.tables["density"]]
     figure = figures.throughput(inputs(changed(run8[0], tables={"density": rows})))
-    assert drawing.specification(figure, validate=True)
+    assert f'"{name}"' in json.dumps(drawing.specification(figure, validate=True))
 
 
 def test_a_model_is_solid_within_the_data_and_dashed_beyond(run8):

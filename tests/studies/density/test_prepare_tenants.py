@@ -14,10 +14,12 @@ from pgherd.studies.density.options import DensityOptions, DensityRequest
 from pgherd.studies.density.prepare import plan_lines, prepare
 from pgherd.studies.density.propose import propose
 from pgherd.studies.density.tenant_mix import class_of
+from pgherd.studies.density.tenants import reference_seconds
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
 SMALL = "{name: small, share: 0.75, vcpus: 0.25, memory: 128MB, scale: 1, rate: 40, slo: p95=50ms}"
+IDLE = "{name: idle, count: 3, vcpus: 0.25, memory: 128MB, scale: 1, activity: idle}"
 BIG = "{name: big, share: 0.25, vcpus: 1, memory: 256MB, scale: 2, clients: 4}"
 
 
@@ -95,14 +97,40 @@ def test_activity_makes_phases_and_states_the_time_of_a_day(prepared):
     assert any("blocks of 24 phases of 2 s, 3 at the two deciding numbers" in text for text in found.defaults_chosen)
     assert found.options.time_budget > 2 * 3 * 24 * (2 + 1)
     assert plan_lines(found.options, ())[1] == "  Each has to keep p95 ≤ 50 ms at 40 tps. Activity: daily."
-    short = prepared(SMALL.replace("}", ", activity: {kind: on-off, duty: 0.5}}"), BIG, duration="1s").options
-    assert short.duration == 1.0, "shorter than p95 at 40 tps needs, which all phases together have"
 
 
-@pytest.mark.parametrize("name", ["laptop.yaml", "day.yaml"])
-def test_the_examples_are_complete(prepared, name):
+def test_all_phases_together_have_the_transactions_of_a_percentile(prepared):
+    """p95 requires 200 transactions, and the class is on in four of eight phases. Alone it is always on, for long enough."""
+    half = SMALL.replace("}", ", activity: {kind: on-off, duty: 0.5}}")
+    short = prepared(half, BIG, duration="1.5s").options
+    assert short.duration == 1.5 and reference_seconds(short.tenants[0], short.duration) == 5
+    slow = half.replace("rate: 40", "rate: 5")
+    with pytest.raises(UsageError, match="class 'small': --slo p95: a tenant logs 40 .* of 2 s, but p95 requires 200; give --duration 10s"):
+        prepared(slow, BIG)
+    longer = prepared(slow, BIG, duration="10s").options
+    assert longer.duration == 10 and reference_seconds(longer.tenants[0], longer.duration) == 40
+
+
+def test_idle_servers_alone_are_measured_at_one_number(prepared):
+    found = prepared(IDLE, rate=30.0, slo=("p95=50ms",))
+    (idle,) = found.options.tenants
+    assert idle.idle and idle.rate is None and idle.objectives == (), "options of the command line that are for a load"
+    assert (found.options.databases, found.options.repeats, found.options.duration) == ((8,), 3, 60)
+    assert "8 idle servers at a time: 3 trials of 60 s, each followed by a first query of every server." in found.defaults_chosen
+    assert plan_lines(found.options, ()) == ["Class idle, 100 % of the tenants: 0.25 vCPU, 128 MB; select-only of scale 1, idle."]
+    assert prepared(IDLE, databases=(2, 4)).options.databases == (2, 4)
+    assert prepared(IDLE, host_memory="500MB").options.databases == (3,), "as many as memory holds"
+
+
+def test_idle_tenants_do_not_limit_the_search_by_their_vcpus(prepared):
+    mixed = prepared(BIG.replace("share: 0.25", "count: 1"), IDLE, host_memory="8GB").options
+    assert mixed.vcpus == 0.25 and max(mixed.databases) > max(prepared(BIG.replace("0.25", "1"), host_memory="8GB").options.databases)
+
+
+@pytest.mark.parametrize(("name", "classes"), [("laptop.yaml", 2), ("day.yaml", 2), ("idle.yaml", 1)])
+def test_the_examples_are_complete(prepared, name, classes):
     text = (Path(__file__).parents[3] / "scenarios/tenants" / name).read_text()
-    assert len(prepared(text=text, host_cores=2.0, host_memory="4GB").options.tenants) == 2
+    assert len(prepared(text=text, host_cores=2.0, host_memory="4GB").options.tenants) == classes
 
 
 def test_servers_start_as_the_most_demanding_class_needs(prepared):
@@ -129,6 +157,7 @@ def test_numbers_of_tenants_can_be_given(prepared):
         ((SMALL, BIG.replace("vcpus: 1, ", "")), "class 'big' has no vcpus; give them there, or --vcpus for all classes"),
         ((SMALL, BIG.replace("memory: 256MB, ", "")), "class 'big' has no memory; give it there, or --memory for all classes"),
         ((SMALL, BIG.replace("}", ", activity: elastic}")), "class 'big' has activity elastic, which multiplies a rate, and no rate"),
+        ((IDLE.replace("}", ", rate: 3}"),), "class 'idle' is idle, so it has no rate; leave it out"),
         ((SMALL, BIG.replace("}", ", activity: {kind: on-off}}")), "class 'big': 'activity': activity on-off needs 'duty'"),
         ((SMALL, BIG.replace("vcpus: 1", "vcpus: 3")), "class 'big': --vcpus 3 is more than the 1 cores"),
         ((SMALL.replace("50ms", "50"), BIG), "class 'small': --slo p95=50: write a percentile and a limit with its unit"),

@@ -210,6 +210,20 @@ def test_what_is_left_of_the_budget_goes_to_the_points_at_the_crossing(options: 
     assert "used up" in stop
 
 
+def test_the_crossing_of_the_answer_gets_them(options: Build, simulate: Any) -> None:
+    """By CPU it is between 8 and 10. A transaction that costs twice as much from 8 on moves that by throughput only."""
+
+    class Dear(simulate):
+        def truth(self, n: int) -> float:
+            return super().truth(n) / (2 if n >= 8 else 1)
+
+    for crossing, cpu_known in (({8, 10}, True), ({6, 8}, False)):
+        results, _ = Dear(options(time_budget=260), noise=0.1, metrics=cpu_known).until_stop()
+        extra = {databases(result.trial) for result in results if result.trial.reason.startswith("adaptive")}
+        assert extra and extra <= crossing
+        assert max(crossing) in extra or not cpu_known
+
+
 @pytest.mark.parametrize(("cores", "count"), [(2, 3), (2, 4), (8, 12), (64, 96), (64, 65)])
 def test_pinned_databases_share_no_cpu_while_one_is_idle(options: Build, cores: int, count: int) -> None:
     given = options(host_cores=cores, vcpus=1, cpu_mode="cpuset", databases=tuple(sorted({1, 2, cores // 2, cores, count})), repeats=5)
@@ -218,6 +232,30 @@ def test_pinned_databases_share_no_cpu_while_one_is_idle(options: Build, cores: 
         loads = Counter(cpu[target.split("/")[1]] for target in trial.phases[0].loads)
         assert sum(loads.values()) == databases(trial)
         assert max(loads.values()) - min(loads.get(n, 0) for n in range(cores)) <= 1
+
+
+@pytest.mark.parametrize("cores", [8, 64])
+def test_pinned_databases_load_numa_nodes_evenly(options: Build, cores: int) -> None:
+    """Neighbouring CPUs are on one node, so that CPUs alone do not show the imbalance."""
+    nodes = [0] * (cores // 2) + [1] * (cores // 2)
+    sizes = tuple(sorted({2, cores // 4, cores // 2, cores, 3 * cores // 2}))
+    given = options(host_cores=cores, vcpus=1, cpu_mode="cpuset", cpu_nodes=nodes, databases=sizes, repeats=5)
+    names = container_names(given)
+    cpus = dict(zip(names, (cpu for (cpu,) in pinned_cpus([1] * len(names), cores)), strict=True))
+    for trial in planned(given):
+        loaded = [cpus[target.split("/")[1]] for target in trial.phases[0].loads]
+        if databases(trial) <= cores:
+            assert Counter(nodes[cpu] for cpu in loaded) == {0: databases(trial) // 2, 1: databases(trial) // 2}
+            assert len(set(loaded)) == databases(trial)
+
+
+def test_hosts_of_a_cluster_have_numa_nodes_of_their_own(options: Build) -> None:
+    over = [{"name": name, "cores": 8, "cpu_nodes": [0, 0, 0, 0, 1, 1, 1, 1]} for name in ("alpha", "beta")]
+    given = options(host_cores=16, vcpus=1, cpu_mode="cpuset", over=over, databases=(4, 16), repeats=10)
+    node_of = {name: (number % 2, number // 2 % 8 // 4) for number, name in enumerate(container_names(given))}
+    for trial in planned(given):
+        loaded = Counter(node_of[target.split("/")[1]] for target in trial.phases[0].loads)
+        assert set(loaded.values()) == {databases(trial) // 4}
 
 
 def test_databases_of_several_cpus_are_balanced(options: Build) -> None:

@@ -21,7 +21,10 @@ def test_a_steady_soak(options: Build, simulate: Any) -> None:
     analysis = STUDY.analyse(study_options, results)
     assert analysis.findings["soak_drift"].low <= 0 <= analysis.findings["soak_drift"].high
     assert "8 databases of 0.25 vCPU ran for 4 h" in analysis.answer
-    assert "which is steady" in analysis.answer
+    assert analysis.answer.endswith("; throughput was steady.")
+    assert [
+        text.startswith(begin) for text, begin in zip(analysis.details, ("Throughput drifted by ", "The worst 1 min had "), strict=True)
+    ]
     assert len(analysis.tables["soak"]) == 240
     assert analysis.findings["soak_worst_window"].value < 1
     assert analysis.findings["soak_throughput"].value == pytest.approx(120_000, rel=0.01)
@@ -41,14 +44,16 @@ def test_of_less_than_an_hour_nothing_is_said_per_hour(options: Build, simulate:
     assert analysis.findings["soak_drift"].value == pytest.approx(-0.6, abs=0.15)
     assert "extrapolated from less than an hour" in analysis.findings["soak_drift"].note
     assert "1 database of 0.25 vCPU ran for 30 min" in analysis.answer
-    assert "; throughput drifted by -3" in analysis.answer and " over that time (-" in analysis.answer and "per hour" not in analysis.answer
-    assert "which is not steady" in analysis.answer
+    drift = analysis.details[0]
+    assert drift.startswith("Throughput drifted by -3") and " over that time (-" in drift and "per hour" not in drift
+    assert "not steady" in analysis.answer
 
 
 def test_two_windows_do_not_tell_drift_from_noise(options: Build, simulate: Any) -> None:
     study_options = options(soak_seconds=120)
     analysis = STUDY.analyse(study_options, simulate(study_options).until_stop()[0])
-    assert "with too few windows to distinguish it from noise" in analysis.answer
+    assert analysis.answer.endswith("; the drift of throughput is unknown.")
+    assert "with too few windows to distinguish it from noise" in analysis.details[0]
     assert "steady" not in analysis.answer
 
 
@@ -92,7 +97,7 @@ def test_a_few_noisy_windows_are_no_taint_throughout(options: Build, simulate: A
     assert analysis.grade == "B"
     assert [r["failed_checks"] for r in analysis.tables["soak"] if r["failed_checks"]] == ["steal", "steal"]
     assert analysis.tables["soak"][7]["failed_checks"] == "steal"
-    assert analysis.answer.endswith("of the median, and failed the check steal.")
+    assert analysis.details[-1].endswith("of the median, and failed the check steal.")
     assert any(text.startswith("2 of 60 windows failed a check: steal (2)") for text in analysis.warnings)
     assert not any("trials are tainted" in text for text in analysis.warnings), "the windows count"
 
@@ -135,7 +140,7 @@ def test_a_soak_that_was_interrupted_is_judged_by_what_it_has(options: Build, si
     study_options = options(soak_seconds=4 * 3600)
     results = simulate(study_options).all(planned(study_options)[:18])
     analysis = STUDY.analyse(study_options, results)
-    assert "8 databases of 0.25 vCPU ran for 3 h" in analysis.answer and "which is steady" in analysis.answer
+    assert "8 databases of 0.25 vCPU ran for 3 h" in analysis.answer and "was steady" in analysis.answer
     assert analysis.grade == "B" and "180 of 240 windows were measured" in analysis.warnings
     assert STUDY.analyse(study_options, []).answer == "No result: no trial was run."
 
@@ -178,3 +183,15 @@ def test_every_number_of_a_soak_has_a_reason_or_an_interval(options: Build, simu
         assert set(reported) == {"soak_throughput", "soak_drift", "soak_worst_window", "soak_cv"}
         for item in reported.values():
             assert (item.value is None and item.note) or item.low is not None or "no interval" in item.note
+
+
+def test_answers_are_short(options: Build, simulate: Any) -> None:
+    """With every part that makes one longer: hours and minutes, an indication, and each judgement of the drift."""
+    found = set()
+    for seconds, more in ((30, {}), (120, {}), (4 * 3600 + 120, {}), (3720, {"drift": -0.2}), (1860, {"noise": 0.05})):
+        study_options = options(soak_seconds=seconds)
+        results, _ = simulate(study_options, taint=lambda trial: "steal", **more).until_stop()
+        answer = STUDY.analyse(study_options, results).answer
+        assert answer.startswith("Indication only: ") and answer.endswith(".") and len(answer.split()) <= 20, answer
+        found.add(answer.rpartition("; ")[2])
+    assert {"throughput was steady.", "throughput was not steady.", "the drift of throughput is inconclusive."} <= found

@@ -21,6 +21,10 @@ def test_constant_is_always_the_rate():
     assert table(Activity(), 3, 8) == [[1.0] * 8] * 3
 
 
+def test_idle_is_never_a_load():
+    assert table(Activity(kind="idle"), 3, 8) == [[0.0] * 8] * 3
+
+
 @given(TENANTS, PHASES, some.floats(0.01, 1), some.sampled_from(["spread", "aligned", "random"]), some.integers(0, 99))
 def test_on_off_is_on_for_its_part_of_a_cycle(tenants, phases, duty, start, seed):
     rows = table(Activity(kind="on-off", duty=duty, start=start), tenants, phases, seed)

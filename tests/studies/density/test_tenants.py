@@ -11,11 +11,13 @@ import pytest
 from pgherd.model.load import LatencyObjective
 from pgherd.report import drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
+from pgherd.report.terminal import compact_table
 from pgherd.studies.density import figures_tenants
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned, propose
 from pgherd.studies.density.study import STUDY
 from pgherd.studies.density.tenant_mix import TenantClass, class_of, tenant_names
+from pgherd.studies.density.tenant_table import MB, Loadable, TableDatabase, TenantTable, classes_of
 from pgherd.studies.density.tenants import REFERENCES, fault_alone, misses, mix_phases, needs, smallest_complete
 from pgherd.studies.density.tenants_analyse import first_to_fail
 from simulated_queue import Queue
@@ -141,6 +143,38 @@ def test_a_row_for_each_class_and_size(mixed):
     assert alone["small"]["class_share"] == 0.8 and alone["small"]["has_to_keep"] == "p99 ≤ 10 ms at 100 tps"
 
 
+def test_wait_events_are_a_row_for_each_class(mixed):
+    """Small tenants run, and big ones wait for a lock."""
+    options = mixed()
+    _, _, results = finished(options)
+    none = {f"waits.{name}": 0.0 for name in ("cpu", "lock", "lwlock", "io", "ipc", "client", "other")}
+    waits = {"small": none | {"waits.cpu": 1.0}, "big": none | {"waits.lock": 1.0}}
+    sampled = []
+    for result in results:
+        servers = {f"server:{'/'.join(target.split('/')[1:3])}": waits[class_of(target)] for target in result.trial.phases[0].loads}
+        phases = [phase.model_copy(update={"metrics": phase.metrics | servers}) for phase in result.phases]
+        sampled.append(result.model_copy(update={"phases": phases}))
+    assert all(result.trial.wait_events for result in results)
+    analysis = STUDY.analyse(options, sampled)
+    size = analysis.findings["capacity"].value
+    rows = {row["class"]: row for row in analysis.tables["wait_events"] if row["tenants"] == size}
+    assert (rows["small"]["on_cpu"].value, rows["big"]["waits_lock"].value) == (1, 1)
+    count = next(row["class_tenants"] for row in analysis.tables["tenants"] if row["tenants"] == size and row["class"] == "big")
+    assert rows["big"]["active_sessions"].value == count
+    assert "wait_events" not in STUDY.analyse(options, results).tables
+
+
+def test_the_classes_of_a_table_are_a_table_of_the_analysis(mixed):
+    loadable = Loadable(base=8 * MB, per_scale=15 * MB, largest_scale=400, least_rate=2.5)
+    classes = classes_of([TableDatabase(f"db{i}", 100 * MB, 5 + i, 14) for i in range(3)], loadable, lambda classes: 10)
+    table = TenantTable(source="fleet.csv", classes=classes, document="")
+    analysis, _, _ = finished(mixed(tenant_table=table))
+    assert analysis.tables["tenant_table"] == table.rows() and table.summary() in analysis.details
+    assert "tenant_table" not in finished(mixed())[0].tables
+    text, hidden = compact_table("tenant_table", table.rows())
+    assert not hidden and text.row_count == 1, "all columns fit on a terminal"
+
+
 def test_a_class_that_cannot_keep_its_needs_alone_ends_the_run(mixed):
     options = mixed({**SMALL, "rate": 5000.0}, BIG)
     analysis, _, results = finished(options)
@@ -261,7 +295,23 @@ def test_the_figure_of_phases_shows_who_was_late_and_when(mixed, run8):
     text = " ".join(ElementTree.fromstring(next(one for one in drawn if one.name == "phases").svg).itertext())
     assert "late transactions of the worst tenant, %" in text and "small" in text
     worst = max(row["late_share"].value or 0 for row in analysis.tables["phases"])
+    assert "slowest tenant" not in text
     assert worst > 0.01 and f"with {analysis.findings['capacity'].value + 1:g} tenants" in text
+
+
+def test_a_class_without_an_objective_suffers_in_the_phases_in_which_others_are_on(mixed, run8):
+    """Tenants without a rate share 1,200 tps with others at 200 tps each, which are on in the first half of the phases."""
+    on_off = {**SMALL, "weight": 1, "rate": 200.0, "objectives": (), "activity": {"kind": "on-off", "duty": 0.5, "start": "aligned"}}
+    analysis, _, _ = finished(mixed(on_off, BIG, repeats=3), capacity=1200.0, alone=600.0)
+    size = max(row["tenants"] for row in analysis.tables["phases"])
+    kept = {row["phase"]: row["kept_share"].value for row in analysis.tables["phases"] if (row["tenants"], row["class"]) == (size, "big")}
+    assert max(kept[phase] for phase in range(1, 5)) < min(kept[phase] for phase in range(5, 9)) <= 1.01, kept
+    small = [row for row in analysis.tables["phases"] if (row["tenants"], row["class"]) == (size, "small")]
+    assert small[0]["kept_share"].value < 1 and small[7]["kept_share"].value is None, "of the rate, and without a load"
+    record = run8[0].model_copy(update={"analysis": analysis})
+    drawn, _ = drawing.draw(FigureInputs(record, analysis, []))
+    text = " ".join(ElementTree.fromstring(next(one for one in drawn if one.name == "phases").svg).itertext())
+    assert "slowest tenant, % of its rate or of one alone" in text and "late transactions of the worst" not in text
 
 
 def test_equal_databases_have_no_figure_of_a_mix(run8):

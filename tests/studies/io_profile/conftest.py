@@ -14,7 +14,7 @@ from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.studies.io_profile.study import STUDY
 
-MB = 2**20
+MB = 1e6
 SECONDS = 60
 
 

@@ -44,7 +44,7 @@ def test_disagreement_of_the_views_is_a_warning(build, run, simulated):
     options = build()
     analysis = STUDY.analyse(options, run(options))
     assert any("1.00 MB/s of WAL (pg_stat_wal), its device wrote 2.00 MB/s" in warning for warning in analysis.warnings)
-    agreeing = run(options, lambda trial, number: simulated(trial, number, metrics={"wal.bytes": 2.0 * 2**20}))
+    agreeing = run(options, lambda trial, number: simulated(trial, number, metrics={"wal.bytes": 2e6}))
     assert not any("of WAL (pg_stat_wal)" in warning for warning in STUDY.analyse(options, agreeing).warnings)
 
 
@@ -173,16 +173,16 @@ def test_stalls_of_each_variant(build, simulated):
 
 
 def test_small_disagreements_are_no_warning(build, simulated):
-    near = profile_of(simulated(planned_trial(build(), 0), metrics={"wal.bytes": 1.8 * 2**20, "io.write_bytes": 1.5 * 2**20}))
+    near = profile_of(simulated(planned_trial(build(), 0), metrics={"wal.bytes": 1.8e6, "io.write_bytes": 1.5e6}))
     assert analyse.disagreements([near]) == []
-    far = profile_of(simulated(planned_trial(build(), 0), metrics={"wal.bytes": 2.0 * 2**20, "io.write_bytes": 9.0 * 2**20}))
+    far = profile_of(simulated(planned_trial(build(), 0), metrics={"wal.bytes": 2e6, "io.write_bytes": 9e6}))
     (warning,) = analyse.disagreements([far])
     assert "9.00 MB/s of relations (pg_stat_io)" in warning and "page cache" in warning
 
 
 def test_a_warning_of_all_variants_is_reported_once(build, simulated):
     near, far = (
-        profile_of(simulated(planned_trial(build(), 0), metrics={"wal.bytes": 2e6, "io.write_bytes": mb * 2.0**20})) for mb in (1.5, 9.0)
+        profile_of(simulated(planned_trial(build(), 0), metrics={"wal.bytes": 2e6, "io.write_bytes": mb * 1e6})) for mb in (1.5, 9.0)
     )
     both = analyse.warnings_of(build(), {"a": [far], "b": [far]})
     item = analyse.warnings_of(build(), {"a": [near], "b": [far]})

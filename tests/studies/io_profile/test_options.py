@@ -29,7 +29,7 @@ def test_everything_has_a_default():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"dsn": "host=x"}, {"memory_ratio": 1.0}, {"checkpoints": 0}, {"equivalence_margin": "high"}, {"nonsense": 1}]
+    "bad", [{"min_repeats": 3}, {"memory_ratio": 1.0}, {"checkpoints": 0}, {"equivalence_margin": "high"}, {"nonsense": 1}]
 )
 def test_invalid_options_are_rejected(bad):
     with pytest.raises(ValidationError):

@@ -120,6 +120,33 @@ def test_what_contradicts_itself_is_said(requested, message):
         prepare(NODE, IoProfileRequest(**requested), True)
 
 
+EXISTING = {"dsn": "host=/nonexistent dbname=app"}
+
+
+@pytest.mark.parametrize(
+    ("requested", "message"),
+    [
+        (EXISTING, "is read only by default, and --workload tpcb-like writes; use --workload select-only, or add --allow-writes"),
+        (EXISTING | {"memory_ratio": 2.0}, "^--memory-ratio does not go with --dsn: .*neither limits its memory nor creates tables"),
+        (EXISTING | {"compare_setting": "work_mem=1MB,2MB"}, "^--compare-setting does not go with --dsn: .*does not change its settings"),
+        (EXISTING | {"checkpoint_timeout": "30s"}, "^--checkpoint-timeout does not go with --dsn: .*does not change its settings"),
+        (EXISTING | {"checkpoints": 2}, "^--checkpoints does not go with --dsn: .*give --duration instead"),
+        ({"servers": "fleet.yaml", "checkpoints": 2}, "^--checkpoints does not go with --servers: "),
+        (EXISTING | {"memory": "1GB"}, "^--memory does not go with --dsn: .*its limits are configured where it runs"),
+        (EXISTING | {"wal_volume": "/tmp"}, "^--wal-volume does not go with --dsn: .*does not move its files"),
+        (EXISTING | {"set": ("work_mem=1MB",)}, "^--set does not go with --dsn: .*does not change its settings"),
+        (EXISTING | {"start_state": "fresh"}, "^--start-state fresh does not go with --dsn"),
+        (EXISTING | {"variant": ("a:work_mem=1MB", "b:work_mem=2MB")}, "^variant 'a': --set does not go with --dsn"),
+        ({"variant": ("a", "b:dsn=host=x")}, "^variant 'b' names an existing server, but pgherd starts that of another variant"),
+        ({"variant": ("b:dsn=host=x",)}, "variant b names an existing server, and there is no other"),
+        ({"variant": ("a:dsn=host=x", "b:dsn=host=y"), "checkpoints": 2}, "^--checkpoints does not go with --dsn"),
+    ],
+)
+def test_nothing_of_an_existing_server_is_set(requested, message):
+    with pytest.raises(UsageError, match=message):
+        prepare(NODE, IoProfileRequest(**requested), True)
+
+
 def test_names_of_variants():
     assert module._variants(IoProfileRequest(compare_setting="max_wal_size=64MB, 1GB")) == (
         "64MB:max_wal_size=64MB",

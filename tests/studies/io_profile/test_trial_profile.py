@@ -11,7 +11,7 @@ def test_the_two_devices_are_separate(build, simulated):
     profile = profile_of(simulated(trial(build(), 0)))
     assert profile.wal_separate and (profile.data.name, profile.wal.name) == ("sda", "sdb")
     assert (profile.wal_rate_device, profile.wal_rate_postgres) == (pytest.approx(2.0), pytest.approx(1.0))
-    assert profile.checkpoint_write_rate == pytest.approx(100 * 8192 / 2**20) and profile.relation_write_rate is None
+    assert profile.checkpoint_write_rate == pytest.approx(100 * 8192 / 1e6) and profile.relation_write_rate is None
     assert profile.stalls == () and profile.stall_seconds == 0 and profile.share_under_1ms is None
 
 

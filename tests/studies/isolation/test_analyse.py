@@ -24,6 +24,32 @@ def test_known_ratios_are_found(simulate):
     assert [row["aggressor"] for row in analysis.tables["worst"]] == ["wal", "wal"]
 
 
+def test_wait_events_are_those_of_the_victims_server(simulate):
+    """Next to wal it waits for I/O. The aggressor's server waits for locks."""
+    options, results = simulate({"schemes": ("shared-container",), "repeats": 3}, factors={("shared-container", "wal"): 8.0})
+    none = {f"waits.{name}": 0.0 for name in ("cpu", "lock", "lwlock", "io", "ipc", "client", "other")}
+    sampled = []
+    for result in results:
+        assert result.trial.wait_events
+        waits = {"waits.io": 3.0, "waits.cpu": 1.0} if result.trial.point["aggressor"] == "wal" else {"waits.cpu": 1.0}
+        metrics = {"server:all/victim": none | waits, "server:all/aggressor": none | {"waits.lock": 9.0}}
+        sampled.append(result.model_copy(update={"phases": [result.phases[0].model_copy(update={"metrics": metrics})]}))
+    analysis = analyse(options, sampled)
+    found = {row["aggressor"]: (row["on_cpu"].value, row["waits_io"].value) for row in analysis.tables["wait_events"]}
+    assert found == {"none": (1, 0), "cpu": (1, 0), "wal": (0.25, 0.75)}
+    place = "scheme shared-container"
+    assert analysis.details == [
+        f"Active sessions differ most in the share waiting for I/O: 75 % in {place} next to wal, 0 % in {place} alone."
+    ]
+    assert "wait_events" not in analyse(options, results).tables and analyse(options, results).details == []
+
+
+def test_fio_counts_ios(simulate):
+    options, results = simulate({"aggressors": ("cpu", "fio"), "scripts_of": {"cpu": "/x/cpu.sql"}, "repeats": 1})
+    units = {row["aggressor"]: row["aggressor_throughput"].unit for row in analyse(options, results).tables["isolation"]}
+    assert units == {"cpu": "tps", "fio": "IOPS"}
+
+
 def test_the_worst_of_equal_ratios_covers_the_truth():
     """Without a correction the largest of 15 intervals would lie above 1 in about a third of all runs in which nothing has an effect."""
     chance, above = random.Random(4), 0

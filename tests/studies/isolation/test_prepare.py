@@ -1,6 +1,7 @@
 """Completing an isolation request for this host."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from pgherd.node.local import LocalNode
 from pgherd.prepare import servers
 from pgherd.prepare.hosts import Containers, HostShare
 from pgherd.studies.isolation import prepare as module
-from pgherd.studies.isolation.options import AGGRESSORS, IsolationRequest
+from pgherd.studies.isolation.options import AGGRESSORS, FIO, FIO_BYTES, IsolationRequest
 from pgherd.studies.isolation.prepare import plan_lines, prepare
 from pgherd.studies.isolation.propose import planned
 
@@ -51,6 +52,8 @@ def test_default_schemes_are_those_that_the_host_has():
         (UsageError, {"schemes": ("cpuset",), "vcpus": 0.5}, "gives whole CPUs, but --vcpus is 0.5"),
         (UsageError, {"schemes": ("io",)}, "scheme io has no limit; give --iops or --io-bandwidth"),
         (CapabilityError, {"schemes": ("weights",), "runtime": "process"}, "scheme weights needs the cgroup runtime"),
+        (UsageError, {"schemes": ("vm",)}, "scheme vm has virtual machines; add --runtime vm"),
+        (UsageError, {"schemes": ("cpuset",), "runtime": "vm"}, "with --runtime vm use shared-server, shared-container, vm"),
         (UsageError, {"schemes": ("quota",), "iops": 5}, "applies to scheme io, which is not in --schemes quota"),
         (UsageError, {"cpu_weight": 200}, "--cpu-weight applies to scheme weights"),
     ],
@@ -61,13 +64,45 @@ def test_schemes_that_do_not_go(error, given, words):
 
 
 def test_a_request_is_completed(prepared):
-    study = prepared(aggressors=tuple(AGGRESSORS))
+    study = prepared(aggressors=tuple(name for name in AGGRESSORS if name != FIO))
     options = study.options
     assert (options.rate, options.clients, options.duration, options.repeats, options.fixed_repeats) == (100, 8, 15, 3, True)
     assert study.study == "isolation" and not options.read_only
-    assert all(Path(options.scripts_of[name]).read_text().startswith("-- ") for name in AGGRESSORS)
+    assert study.tools == {} and set(options.scripts_of) == set(AGGRESSORS) - {FIO}
+    assert all(Path(file).read_text().startswith("-- ") for file in options.scripts_of.values())
     lines = "\n".join(plan_lines(options, planned(options)))
     assert "shared-server: one server with both databases." in lines and "tpcb-like of scale 10 at 100 tps" in lines
+
+
+def test_autovacuum_works_within_a_trial_next_to_its_aggressor(prepared):
+    study = prepared(aggressors=("cpu", "vacuum"))
+    assert study.options.settings["autovacuum_naptime"] == "1s" and "autovacuum_naptime" in {row.name for row in study.settings}
+    assert "autovacuum_naptime" not in prepared(aggressors=("cpu",)).options.settings
+    assert prepared(aggressors=("vacuum",), set=("autovacuum_naptime=9s",)).options.settings["autovacuum_naptime"] == "9s"
+
+
+def test_fio_needs_fio_direct_io_and_room(prepared, monkeypatch):
+    monkeypatch.setattr(module, "fio_version", lambda node: "3.33")
+    monkeypatch.setattr(module, "direct_io_works", lambda directory: True)
+    study, without = prepared(aggressors=(FIO,)), prepared(aggressors=("cpu",))
+    assert study.tools == {"fio": "3.33"} and study.disk == without.disk + FIO_BYTES and study.options.scripts_of == {}
+    assert any("4 clients of pgbench, or jobs of fio:" in line for line in plan_lines(study.options, ()))
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=study.disk))
+    with pytest.raises(UsageError, match="aggressor fio has a file of 1 GB"):
+        prepared(aggressors=(FIO,))
+    monkeypatch.setattr(module, "direct_io_works", lambda directory: False)
+    with pytest.raises(CapabilityError, match="aggressor fio needs direct I/O"):
+        prepared(aggressors=(FIO,))
+
+
+def test_all_aggressors_that_the_host_can_run_are_the_default(prepared, monkeypatch):
+    monkeypatch.setattr(module, "fio_version", lambda node: "3.33")
+    monkeypatch.setattr(module, "direct_io_works", lambda directory: True)
+    assert prepared().options.aggressors == tuple(AGGRESSORS)
+    monkeypatch.setattr(module, "direct_io_works", lambda directory: False)
+    study = prepared()
+    assert study.options.aggressors == tuple(name for name in AGGRESSORS if name != FIO) and study.tools == {}
+    assert any(text.startswith("Aggressor fio is left out: aggressor fio needs direct I/O") for text in study.defaults_chosen)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +118,17 @@ def test_what_cannot_be_measured_is_refused(prepared, given, words):
         prepared(**given)
 
 
-def test_guests_are_refused():
-    with pytest.raises(CapabilityError, match="--runtime vm has its own"):
-        prepare(LocalNode(), IsolationRequest(runtime="vm"), dry=True)
+def test_virtual_machines_have_schemes_of_their_own(prepared):
+    assert schemes(runtime="vm") == (("shared-server", "vm"), [])
+    try:
+        options = prepared(runtime="vm", vcpus=None, host_cores=2.0, schemes=None).options
+    except CapabilityError as error:
+        pytest.skip(str(error))
+    assert (options.vcpus, options.cpu_mode, options.schemes) == (1, "none", ("shared-server", "vm"))
+    assert 2 * options.container_memory < 2 * GB, "QEMU needs memory too"
+    assert {container.runtime for trial in planned(options) for _, container in trial.deployment.containers()} == {"vm"}
+
+
+def test_fio_is_not_in_virtual_machines():
+    with pytest.raises(CapabilityError, match="aggressor fio does not run in virtual machines"):
+        prepare(LocalNode(), IsolationRequest(runtime="vm", aggressors=(FIO,)), dry=True)

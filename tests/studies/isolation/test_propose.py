@@ -1,4 +1,9 @@
-from pgherd.studies.isolation.options import ALONE, SCHEMES
+import pytest
+
+from pgherd.drivers.driver import Endpoint
+from pgherd.drivers.fio import FioDriver
+from pgherd.model.deployment import VmOptions
+from pgherd.studies.isolation.options import ALONE, FIO_BYTES, SCHEMES
 from pgherd.studies.isolation.propose import addresses, deploy, planned, points, propose
 
 
@@ -30,6 +35,20 @@ def test_only_the_aggressor_comes_and_goes(make_options):
             assert trial.validity_checks == (), "a victim that misses its rate is a result"
 
 
+@pytest.mark.parametrize("clients", [1, 3, 4, 2000])
+def test_fio_runs_in_the_container_of_the_aggressor(make_options, clients):
+    options = make_options(aggressors=("fio",), scripts_of={}, aggressor_clients=clients, repeats=1)
+    trials = [trial for trial in planned(options) if trial.point["aggressor"] != ALONE]
+    for trial in trials:
+        load = trial.phases[0].loads[addresses(trial.point["scheme"])[1]]
+        assert (load.driver, load.client_placement, load.threads, load.options["direct"]) == ("fio", "inside", clients, "1")
+        argv = FioDriver().argv(load, Endpoint("t", "", "", 0, "", "", "/out", directory="/files"), 18.0)
+        parts = {name: int(value) for name, _, value in (word[2:].partition("=") for word in argv) if name in ("size", "offset_increment")}
+        assert parts["size"] == parts.get("offset_increment", parts["size"]) and parts["size"] % 2**20 == 0
+        assert clients * parts["size"] <= FIO_BYTES or parts["size"] == 2**20
+    assert len(trials) == 2
+
+
 def test_all_schemes_have_the_same_resources(make_options):
     options = make_options(iops=500, cpu_weight=300)
     for scheme in SCHEMES:
@@ -50,3 +69,10 @@ def test_limits_by_scheme(make_options):
     assert found["weights"] == [("victim", "none", 300, None), ("aggressor", "none", 100, None)]
     assert found["cpuset"] == [("victim", "cpuset", None, None), ("aggressor", "cpuset", None, None)]
     assert found["io"] == [("victim", "quota", None, 500), ("aggressor", "quota", None, 500)]
+    machine = VmOptions(pinned=True)
+    guests = make_options(runtime="vm", cpu_mode="none", vm=machine)
+    assert [(c.runtime, c.vcpus, c.cpu_mode, c.vm) for _, c in deploy(guests, "shared-server").containers()] == [("vm", 2, "none", machine)]
+    assert [(c.name, c.vcpus, c.cpu_mode) for _, c in deploy(guests, "vm").containers()] == [
+        ("victim", 1, "none"),
+        ("aggressor", 1, "none"),
+    ]

@@ -65,7 +65,7 @@ class Server(SimulatedRun):
         (phase,) = trial.phases
         start = started + phase.warmup
         clients = int(trial.point["clients"])
-        tps = self.shapes[str(trial.point.get("variant", ""))](clients) * rng.gauss(1, self.noise) * (0.7 if reason else 1.0)
+        tps = self.shapes[str(trial.point.get("variant", ""))](clients) * max(rng.gauss(1, self.noise), 0.1) * (0.7 if reason else 1.0)
         verdicts = [verdict(intent, "fail" if reason == intent else "pass", "validity") for intent in trial.validity_checks]
         verdicts += [verdict("steal", "fail" if reason == "steal" else "pass"), verdict("overlap")]
         return TrialResult(

@@ -316,6 +316,12 @@ def answer_of(options: ScalingOptions, host: Any) -> str:
             {"clients": (4,)},
             "One PostgreSQL 18.6 on 4 cores made 40,000 tps (select-only) with 4 clients; scaling is unknown with one number of clients.",
         ),
+        (
+            {},
+            {"repeats": 1},
+            "One PostgreSQL 18.6 on 4 cores made up to 57,000 tps (select-only); it scales linearly up to 4 clients; no peak is named, "
+            "because there are too few trials for an interval.",
+        ),
     ],
 )
 def test_of_one_server(options: Build, server: Any, shape: Any, shape_of: dict[str, float], more: dict[str, Any], text: str) -> None:
@@ -323,10 +329,17 @@ def test_of_one_server(options: Build, server: Any, shape: Any, shape_of: dict[s
     assert answer_of(given, server(given, {"": shape(**shape_of)}, noise=0)) == text
 
 
+def test_no_peak_is_named_without_a_spread(options: Build, server: Any) -> None:
+    given = options(repeats=1)
+    findings = finished(given, server(given)).findings
+    assert findings["peak_clients"].value is None and "too few repeats" in findings["peak_clients"].note
+    assert "clients" not in findings["peak_throughput"].note
+
+
 def test_of_variants_without_an_interval(variants: Build, server: Any, shape: Any) -> None:
     given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4, 8, 12), repeats=1)
     assert answer_of(given, server(given, {"a": shape(), "b": shape(each=20_000)}, noise=0)) == (
-        "'a' makes 57,000 tps with 12 clients (select-only); 'b' at 114,000 tps with 12: not compared, because there are too few "
+        "'a' makes up to 57,000 tps (select-only); 'b' at 114,000 tps: not compared, because there are too few "
         "trials for an interval; "
         "linear up to 4 ('a'), 4 ('b') clients."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -38,7 +39,8 @@ def test_the_highest_rate_is_found(seed: int) -> None:
     assert stop == "the search is over" and truth == 3400
     capacity = analysis.findings["capacity"]
     assert capacity.unit == "tps" and abs(capacity.value - truth) <= 200
-    assert analysis.answer.startswith(f"{capacity.value:,.0f} tps on one server with 8 clients keep p99 ≤ 10 ms (95 % interval ")
+    assert analysis.answer.startswith(f"{capacity.value:,.0f} tps with 8 clients keep p99 ≤ 10 ms (95 %: ")
+    assert len(analysis.answer.split()) <= 18, "and two words of an indication"
     assert analysis.findings["closed_throughput"].value == pytest.approx(4000)
     assert {row["rate"] for row in analysis.tables["objective"]} == {result.trial.point.get("rate") for result in results} - {None}
 
@@ -47,7 +49,17 @@ def test_no_rate_keeps_an_impossible_objective() -> None:
     strict = options(objectives=(LatencyObjective(percentile=99, limit_ms=0.1),))
     results, _ = Queue(propose, strict, alone=4000.0).until_stop()
     analysis = STUDY.analyse(strict, results)
-    assert analysis.grade == "C" and analysis.answer.startswith("200 tps cannot keep p99 ≤ 0.1 ms: p99 is 1.")
+    assert analysis.grade == "C" and re.fullmatch(
+        r"200 tps cannot keep p99 ≤ 0\.1 ms: measured 1\.\d+ ms; p99 ≤ 1\.\d ms works\.", analysis.answer
+    )
+
+
+@pytest.mark.parametrize("alone, budget, begins", [(4000.0, 60.0, "At least"), (4000.0, 25.0, "No answer"), (10.0, 400.0, "No answer")])
+def test_answers_are_short(alone: float, budget: float, begins: str) -> None:
+    given = options(time_budget=budget)
+    results, _ = Queue(propose, given, alone=alone, capacity=10 * alone, taint=lambda trial: "steal").until_stop()
+    answer = STUDY.analyse(given, results).answer
+    assert answer.removeprefix("Indication only: ").startswith(begins) and len(answer.split()) <= 20, answer
 
 
 def test_rates() -> None:

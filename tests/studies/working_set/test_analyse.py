@@ -9,6 +9,7 @@ from pgherd.model.analysis import Finding
 from pgherd.studies.working_set.analyse import analyse, extra_memory_rows, summary_rows, sweep_rows
 from pgherd.studies.working_set.curves import SweepTrials
 from pgherd.studies.working_set.findings import headroom
+from pgherd.studies.working_set.study import memory_needed
 
 
 def test_headroom_is_that_of_e7():
@@ -162,6 +163,11 @@ def test_a_deviation_from_e7_is_reported(analysed):
     analysis = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), time_budget=500.0)
     assert any("deviation" in warning for warning in analysis.warnings)
     assert any("deviation" in str(row["from"]) for row in analysis.tables["extra_memory"])
+
+
+def test_the_memory_needed_is_that_of_the_containers(analysed):
+    findings = analysed().findings
+    assert memory_needed(findings) == [findings["working_set.30"], findings["working_set.2"]]
 
 
 def test_no_trials(options):

@@ -47,7 +47,7 @@ class Templates:
         key = f"{server.bin} {server.checksums} {loading_settings(server.settings)} {databases}"
         if key not in self._templates:
             node, account = self._session.node, self._session.account
-            sockets = self._session.sockets / "golden"
+            sockets = self._session.sockets / "template"
             node.make_dir(str(sockets), mode=0o700, user=account)
             self._templates[key] = templates.ensure(
                 node,

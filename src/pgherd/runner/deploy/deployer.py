@@ -35,12 +35,16 @@ from pgherd.runner.deploy.memory_budget import MemoryBudget
 from pgherd.runner.deploy.servers import (
     ExternalServers,
     MemoryKills,
+    Readings,
+    autovacuum_runs,
     buffer_readings,
     drop_cached_files,
+    increase,
     log_ending,
     memory_kill_message,
     merge_readings,
     require_consistent,
+    require_schema,
     server_view,
     warm_all,
 )
@@ -95,6 +99,7 @@ class Deployer:
         self._guests = Guests(session, self._installations, self._templates, self._volumes, watcher, how)
         self._attached = ExternalServers(session)
         self._trial: Trial | None = None
+        self._vacuumed: Readings = {}
         self._contexts: dict[str, str] | None = None
         self._scripts: dict[Script, Script] = {}
         self.node.make_dir(str(self.scratch), mode=0o711)
@@ -117,6 +122,7 @@ class Deployer:
             self._carry_out(trial, transition)
             if not trial.continues_previous:
                 self._checkpoint(trial, transition)
+            self._vacuumed = autovacuum_runs(trial, self._instances)
         except psycopg.Error as error:
             self._guests.check()
             starting = next((key for key in self._undos if key not in self._up), None)
@@ -190,7 +196,9 @@ class Deployer:
     def readings(self) -> dict[str, dict[str, float]]:
         """Return values that are read once per trial, such as the kind of pages below shared memory."""
         buffers = buffer_readings(self.node, self._trial, self._instances)
-        return merge_readings(self._pages.readings(), self._targets.readings(), self._guests.readings(), self._attached.readings(), buffers)
+        vacuumed = increase(autovacuum_runs(self._trial, self._instances), self._vacuumed)
+        kinds = (self._pages, self._targets, self._guests, self._attached)
+        return merge_readings(*(kind.readings() for kind in kinds), buffers, vacuumed)
 
     def from_prometheus(self, windows: Sequence[tuple[float, float]]) -> tuple[list[SpoolReading], list[PrometheusView]]:
         """Return samples of external servers' hosts, and a view of each server and window. Raises TrialError."""
@@ -202,7 +210,9 @@ class Deployer:
 
         for key in sorted(self._instances, key=lambda key: target is not None and target.split("/")[1:3] != list(key)):
             with contextlib.suppress(psycopg.Error, GuestError):
-                return self._instances[key].differing()
+                differing = self._instances[key].differing()
+                self._instances[key].disconnect()  # an idle server has no session
+                return differing
         return self._attached.settings() or {}
 
     def endpoint(self, target: str) -> TargetEndpoint:
@@ -218,7 +228,16 @@ class Deployer:
                 if key in self._attached:
                     return self._attached.endpoint(key, handle, bin_, database, writes=target in self._trial.written())
                 instance, access = self._instances[key], self._instances[key].access
-                inside = TargetEndpoint(handle, bin_, instance.socket_dir, instance.port, database.name, instance.user, database.scale)
+                inside = TargetEndpoint(
+                    handle,
+                    bin_,
+                    instance.socket_dir,
+                    instance.port,
+                    database.connection,
+                    instance.user,
+                    database.scale,
+                    directory=self._targets.volumes.of_database(target),
+                )
                 if access is None:
                     return inside
                 environment = {"PGPASSFILE": access.password_file}
@@ -242,15 +261,19 @@ class Deployer:
 
     def view(self) -> SamplingView:
         """Return the running containers and servers."""
+        quiet = () if self._trial is None else self._trial.quiet
         containers = [
-            ContainerView(name, handle.groups, self._pids(name))
+            ContainerView(name, handle.groups, self._pids(name), name in quiet)
             for name, handle in self._handles.items()
             if self._made_by[name].name != "external"
         ]
         containers += [ContainerView(name, groups) for name, groups in self._external_groups().items()]
         cache = str(self._session.cache)
         servers = [
-            server_view(self.node, "/".join(key), instance, self._up[key].server.settings if key in self._up else {}, cache)
+            replace(
+                server_view(self.node, "/".join(key), instance, self._up[key].server.settings if key in self._up else {}, cache),
+                quiet=key[0] in quiet,
+            )
             for key, instance in self._instances.items()
         ]
         environment = self._session.environment
@@ -461,12 +484,14 @@ class Deployer:
         """Read the databases into shared buffers, and run each sampled query once, so that a trial counts no first
         misses.
         """
-        names = [database.name for database in server.databases]
+        names = list(dict.fromkeys(database.dbname for database in server.databases))
         self._volumes.populate(self._instances[key], names)
         self._guests.populate(key, self._instances[key], names)
         observed = not self._is_guest(key)
-        for database in server.databases:
-            clones.prewarm(self._instances[key], database.name, partial(self._pages.poll, key) if observed else None)
+        for name in names:
+            clones.prewarm(self._instances[key], name, partial(self._pages.poll, key) if observed else None)
+        for schema in [database for database in server.databases if database.schema_of is not None]:
+            require_schema(self._instances[key], schema)
         view = SamplingView(servers=[candidate for candidate in self.view().servers if candidate.name == "/".join(key)])
         for source in sampler.sources(view):
             if source.kind == "sql":

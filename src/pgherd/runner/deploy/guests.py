@@ -181,7 +181,7 @@ class GuestDisks:
         if key not in self._packed:
             self._watcher.setup(f"packing template {template.key} into a disk")
             image = str(self._session.work / f"packed-{len(self._packed)}.raw")
-            packed = disk_image.pack_golden(
+            packed = disk_image.pack_template(
                 self._session.node,
                 template,
                 str(self._session.work / "stage"),
@@ -208,9 +208,11 @@ class GuestDisks:
     def _empty_disk(self, home: str, account: str, serial: str, mount: str) -> Disk:
         """Create a disk with one empty directory, ``files``, owned by the servers' user in the guest."""
         node, image, stage = self._session.node, os.path.join(home, f"{serial}.raw"), self._session.work / "stage"
-        node.make_dir(str(stage / "files"), mode=0o700, user=account)
         try:
-            disk_image.pack(node, str(stage), image, free=FREE_BYTES)
+            node.make_dir(str(stage), mode=0o700)  # mkfs reads files by their paths
+            node.make_dir(str(stage / "disk"), mode=0o755)
+            node.make_dir(str(stage / "disk/files"), mode=0o700, user=account)
+            disk_image.pack(node, str(stage / "disk"), image, free=FREE_BYTES)
         finally:
             node.remove_tree(str(stage))
         return self._with_owner(Disk(serial, image, mount, direct=storage.direct_io_works(home)))
@@ -342,7 +344,6 @@ class Guests:
         return entered
 
     def views(self) -> list[GuestView]:
-        """Return the running guests."""
         if not self._booted:
             return []
         return [

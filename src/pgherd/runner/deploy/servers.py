@@ -26,7 +26,7 @@ from pgherd.model.errors import LostServerError, PgherdError, TrialError, UsageE
 from pgherd.model.prometheus import PrometheusSource, PrometheusView
 from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
-from pgherd.node.protocol import Node
+from pgherd.node.protocol import Command, Node
 from pgherd.postgres import clones, pg_balloon
 from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.instance import Instance
@@ -239,6 +239,36 @@ def buffer_readings(node: Node, trial: Trial | None, instances: Mapping[ServerKe
     return readings
 
 
+_AUTOVACUUM = "SELECT coalesce(sum(autovacuum_count + autoanalyze_count), 0)::bigint FROM pg_stat_all_tables"
+AUTOVACUUM_RUNS = "autovacuum.runs"
+"""Reading of an idle server: tables that autovacuum has vacuumed or analyzed in the trial."""
+
+
+def autovacuum_runs(trial: Trial | None, instances: Mapping[ServerKey, Instance]) -> Readings:
+    """Return the number of autovacuum's runs on tables so far, for each server that the trial leaves alone. Its connections are closed."""
+    import psycopg
+
+    readings: Readings = {}
+    quiet = [] if trial is None else [(c, s) for _, c, s in trial.deployment.servers() if c.name in trial.quiet]
+    for container, server in quiet:
+        instance = instances[container.name, server.name]
+        names = list(dict.fromkeys(database.dbname for database in server.databases))
+        with contextlib.suppress(psycopg.Error, OSError):
+            runs = sum(float(instance.sql(_AUTOVACUUM, database=name)[0][0]) for name in names)
+            readings[f"server:{container.name}/{server.name}"] = {AUTOVACUUM_RUNS: runs}
+        instance.disconnect(names)
+    return readings
+
+
+def increase(after: Readings, before: Readings) -> Readings:
+    """Return the increase of each reading that both have."""
+    return {
+        entity: {name: value - before[entity][name] for name, value in values.items()}
+        for entity, values in after.items()
+        if entity in before
+    }
+
+
 def drop_cached_files(node: Node, restarted: Sequence[tuple[Instance, Container]]) -> None:
     """Drop the files of restarted servers from the page cache, if their containers' memory is limited.
 
@@ -304,15 +334,39 @@ def require_consistent(server: SqlServer, database: Database) -> None:
     """
     import psycopg
 
-    label = f"database {database.name} of server {server.name}"
+    label = f"{'database' if database.schema_of is None else 'schema'} {database.name} of server {server.name}"
     try:
-        violations = find(database.workload).violations(lambda statement: server.sql(statement, database=database.name))
+        if database.schema_of is not None:
+            server.sql(f'SET search_path = "{database.name}"', database=database.dbname)
+        violations = find(database.workload).violations(lambda statement: server.sql(statement, database=database.dbname))
     except (psycopg.Error, ValueError) as error:
         raise TrialError(f"the consistency of {label} cannot be checked: {str(error).strip()}") from None
     finally:
-        server.disconnect([database.name])
+        server.disconnect([database.dbname])
     if violations:
         raise TrialError(f"{label} is inconsistent after the trial, so its results are discarded: {'; '.join(violations)}")
+
+
+_ONLY_ITS_TABLES = """SELECT 1 / (count(*) > 0 AND bool_and(n.nspname = '{}'))::int
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND pg_table_is_visible(c.oid);
+"""
+"""pgbench script that fails unless a session finds tables by name, and all of them in the schema."""
+
+
+def require_schema(server: Instance, database: Database) -> None:
+    """Require that sessions of pgbench with the connection of a load find the tables of their schema, and no others.
+
+    Raises:
+        TrialError: they do not.
+    """
+    script = f"{server.data_dir}.schema-{database.name}.sql"
+    server.node.write(script, _ONLY_ITS_TABLES.format(database.name).encode())
+    address = ["-h", server.socket_dir, "-p", str(server.port), "-U", server.user, database.connection]
+    argv = [server.installation.tool("pgbench"), "-n", "-M", "simple", "-c", "1", "-t", "1", "-f", "-", *address]
+    tried = server.node.run(Command(argv, user=server.account, stdin=script))
+    if tried.code != 0:
+        raise TrialError(f"loads of schema {database.name} of server {server.name} do not use its tables: {tried.err.strip()[-300:]}")
 
 
 _TROUBLE = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)|LOG:  server process")

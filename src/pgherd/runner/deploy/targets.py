@@ -19,13 +19,13 @@ from pgherd.host import netns, processes
 from pgherd.host.netns import Namespaces
 from pgherd.host.undo_actions import Kill
 from pgherd.metrics.sampler import ProcessView, SamplingView
-from pgherd.model.deployment import Link
+from pgherd.model.deployment import Deployment, Link
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Script
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node, Process
-from pgherd.runner.deploy.volumes import Volumes
+from pgherd.runner.deploy.volumes import Volumes, used_by
 from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle
@@ -38,7 +38,8 @@ NO_CONTAINER = ContainerHandle("")
 class TargetEndpoint:
     """Endpoint of one target for its driver, and the handle of the target's container.
 
-    A database has an address, and ``environment`` for libpq if a socket is not enough. A volume has a ``directory``.
+    A database has an address, and ``environment`` for libpq if a socket is not enough. A volume has a ``directory``, as has a database
+    that fio loads.
     The far end of a link has ``host`` and ``port``. ``prefix`` precedes the driver's command line, for example to
     enter a network namespace. A ``privileged`` driver runs as pgherd's user instead of the servers' user, because the
     prefix requires it. ``outside`` is the endpoint for a driver outside the target's container, if it differs, as for a
@@ -157,7 +158,10 @@ class HostTargets:
 
 
 class VolumeTargets:
-    """Volumes as targets. A loaded volume has a directory of this run, which is removed with the run."""
+    """Volumes as targets. A loaded volume has a directory of this run, which is removed with the run.
+
+    A fio load of a database has one too, on the device of the database's data. The load runs in the database's container.
+    """
 
     def __init__(self, session: RunSession, volumes: Volumes, watcher: RunObserver) -> None:
         """Args:
@@ -165,29 +169,48 @@ class VolumeTargets:
         """
         self._session, self._volumes, self._watcher = session, volumes, watcher
         self._reaches: dict[str, TargetEndpoint] = {}
+        self._of_databases: dict[str, str] = {}
 
     def apply(self, trial: Trial) -> str | None:
-        """Create the directories of the loaded volumes and the files that their drivers use.
+        """Create the directories of the loaded volumes and databases, and the files that their drivers use.
 
         These files are on the devices when this returns.
         """
         volumes = {volume.target: volume for volume in trial.deployment.volumes}
+        databases = set(trial.deployment.addresses())
         loads: dict[str, list[Load]] = {}
         for phase in trial.phases:
             for target, load in phase.loads.items():
-                if target in volumes:
+                if target in volumes or (load.driver == "fio" and target in databases):
                     loads.setdefault(target, []).append(load)
         written = []
-        self._reaches = {}
-        for name, volume_loads in loads.items():
-            directory = self._volumes.directory(volumes[name])
-            self._reaches[name] = TargetEndpoint(NO_CONTAINER, directory=directory)
-            if ensure_file(self._session.node, directory, volume_loads, self._session.account, self._watcher):
+        self._reaches, self._of_databases = {}, {}
+        for name, target_loads in loads.items():
+            if name in volumes:
+                directory = self._volumes.directory(volumes[name])
+                self._reaches[name] = TargetEndpoint(NO_CONTAINER, directory=directory)
+            else:
+                directory = self._of_databases[name] = self._next_to_data(trial.deployment, name)
+            if ensure_file(self._session.node, directory, target_loads, self._session.account, self._watcher):
                 written.append(name)
         return f"files on {', '.join(written)} written" if written else None
 
+    def _next_to_data(self, deployment: Deployment, target: str) -> str:
+        """Return a directory on the device of a database's data."""
+        server = next(server for address, _, _, server, _ in deployment.databases() if str(address) == target)
+        volume = used_by(server, deployment).get("data")
+        if volume is not None:
+            return self._volumes.directory(volume)
+        directory = f"{self._session.work}/load"
+        self._session.node.make_dir(directory, mode=0o700, user=self._session.account)
+        return directory
+
     def endpoint(self, target: str) -> TargetEndpoint | None:
         return self._reaches.get(target)
+
+    def of_database(self, target: str) -> str:
+        """Return the directory for the files of a database's driver, or '' if it has none."""
+        return self._of_databases.get(target, "")
 
     @property
     def directories(self) -> dict[str, str]:
@@ -206,7 +229,7 @@ class VolumeTargets:
 
     def close(self) -> None:
         """The journal removes the directories."""
-        self._reaches = {}
+        self._reaches, self._of_databases = {}, {}
 
 
 class Targets:

@@ -9,6 +9,7 @@ that run one after the other for seconds.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import time
@@ -182,6 +183,73 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
         )
         prepared.append(DriverCommand(target, load, driver, command, output, runs_on, None if guest is None else reach.handle.clock))
     return prepared
+
+
+_HOLD = 'read -r _ || exit 96; exec "$@" < /dev/null'
+"""Script of the shell that waits for a line before it becomes the driver. It ends with this process, which closes the pipe."""
+
+
+class PhaseDrivers:
+    """Drivers of one phase, from their commands to their start.
+
+    A driver that is spawned before its phase waits in its cgroups, with its user and affinity: at the border, only the start of its
+    program remains. pgbench then connects, which cannot be prepared.
+    """
+
+    def __init__(self, node: Node, commands: Sequence[DriverCommand]) -> None:
+        """``node`` is this host. Drivers in guests are spawned when the phase starts."""
+        self._node, self._commands = node, commands
+        self._waiting: dict[str, tuple[RunningDriver, int]] = {}
+
+    def prepare(self, until: float) -> None:
+        """Spawn drivers, which wait. The instant ``until`` ends that, and ``start`` spawns the others. Raises as ``RunningDriver.start``.
+
+        Loads that end by themselves are left to ``start``: a process that waits would count as memory of an idle server.
+        """
+        for command in self._commands:
+            if self._node.now() >= until:
+                return
+            if command.node is self._node and not command.load.ends_itself:
+                self._waiting[command.target] = _held(command)
+
+    def start(self, running: list[RunningDriver]) -> None:
+        """Start all drivers, those that wait first, and append them to ``running``. Raises as ``RunningDriver.start``."""
+        for driver, pipe in self._waiting.values():
+            driver.started = self._node.now()
+            with contextlib.suppress(BrokenPipeError):  # it has ended, which is noticed where the phase waits
+                os.write(pipe, b"\n")
+        for command in self._commands:
+            if command.target not in self._waiting:
+                running.append(RunningDriver.start(command))
+                continue
+            driver, pipe = self._waiting.pop(command.target)
+            running.append(driver)
+            os.close(pipe)
+
+    def abandon(self) -> None:
+        """End the drivers that wait."""
+        for driver, pipe in self._waiting.values():
+            with contextlib.suppress(OSError):  # TimeoutError among them
+                driver.process.signal(signal.SIGKILL)
+                driver.process.wait(10)
+            os.close(pipe)
+        self._waiting.clear()
+
+
+def _held(command: DriverCommand) -> tuple[RunningDriver, int]:
+    """Spawn a driver that waits, and return it with the pipe that it reads a line from."""
+    reading, writing = os.pipe()
+    argv = ["/bin/sh", "-c", _HOLD, "sh", *command.command.argv]
+    held = replace(command.command, argv=argv, stdin=f"/proc/self/fd/{reading}")
+    try:
+        driver = RunningDriver.start(replace(command, command=held))
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    driver.program = command.command.argv[0]
+    return driver, writing
 
 
 def process_sources(processes: list[ProcessView]) -> list[SampleSource]:

@@ -16,7 +16,7 @@ from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
-from pgherd.runner import trial_checks
+from pgherd.runner import memory_checks, trial_checks
 from pgherd.runner.deploy.targets import TargetResolver
 from pgherd.runner.execute import phases
 from pgherd.runner.progress import RunObserver
@@ -140,12 +140,12 @@ class LocalBackend:
                     handle.node.remove_tree(str(scratch))
         results, kills = completed(deployer, trial, results)
         checks = discount_checks(trial_checks.judge(trial, results, deployer.facts, thresholds, jump), results)
-        return TrialOutcome(results, checks + trial_checks.judge_memory(trial, results, kills, thresholds), kills)
+        return TrialOutcome(results, checks + memory_checks.judge_memory(trial, results, kills, thresholds), kills)
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
         kills = self._deployer.oom_kills()
         self._deployer.mark_unhealthy()
-        return TrialOutcome((), trial_checks.judge_memory(trial, [], kills, thresholds), kills)
+        return TrialOutcome((), memory_checks.judge_memory(trial, [], kills, thresholds), kills)
 
     def probe(self, trial: Trial) -> dict[str, float]:
         return self._deployer.probe(trial)
@@ -161,7 +161,8 @@ def completed(deployer: LocalDeployment, trial: Trial, played: Sequence[PhaseRes
         TrialError: a database is inconsistent.
     """
     deployer.stop_phase_targets()
-    results = [_with(phase, deployer.readings()) for phase in played]
+    readings = deployer.readings() if played else {}
+    results = [_with(phase, readings) for phase in played]
     if any(database.verify for *_, database in trial.deployment.databases()):
         deployer.verify(trial)
     return results, deployer.oom_kills()

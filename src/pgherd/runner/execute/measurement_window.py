@@ -26,7 +26,10 @@ Write = Callable[[Path, Iterable[Sample]], object]
 
 @dataclass(frozen=True)
 class MeasuredPhase:
-    """Phase as it ran: its measured period, its drivers, each target's slices if interleaved, and the seconds its memory limits took."""
+    """Phase as it ran: its measured period, its drivers, each target's slices if interleaved, and the seconds its memory limits took.
+
+    ``limit_wait`` is the time in seconds after the phase until the last write of a limit had ended.
+    """
 
     phase: Phase
     start: float
@@ -34,6 +37,7 @@ class MeasuredPhase:
     running: list[RunningDriver]
     turns: Mapping[str, Sequence[Slice]] = field(default_factory=dict)
     limited_after: Mapping[str, float | None] = field(default_factory=dict)
+    limit_wait: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,10 @@ def _decoded(files: dict[str, bytes]) -> dict[str, str]:
 
 
 def _spans(played: MeasuredPhase, files: dict[str, dict[str, bytes]]) -> dict[str, DriverSpan]:
+    """Return the spans of the drivers by target, without loads that end by themselves: these are within the window or not."""
+    lasting = [driver for driver in played.running if not driver.load.ends_itself]
     try:
-        return {driver.target: driver.span(_decoded(files[driver.target]), played.stop) for driver in played.running}
+        return {driver.target: driver.span(_decoded(files[driver.target]), played.stop) for driver in lasting}
     except ValueError as error:
         raise TrialError(str(error)) from None
 
@@ -181,6 +187,7 @@ def _result(
         metrics=aggregate.aggregate(nearby, start, end),
         memory=memory_account(nearby, start, end),
         limited_after=dict(played.limited_after),
+        limit_wait=played.limit_wait,
         waits=wait_series(nearby, start, end),
     )
 

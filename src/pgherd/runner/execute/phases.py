@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from pgherd.metrics import sampler
 from pgherd.metrics.sampler import ProcessView, SamplingView
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.model.load import transaction_timeout
 from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import PhaseResult, Slice
 from pgherd.model.trial import Trial
@@ -26,6 +28,7 @@ from pgherd.node.protocol import Node, SamplingLoop
 from pgherd.runner.deploy.targets import TargetResolver
 from pgherd.runner.execute import device_io, driver_launch, perf_counters
 from pgherd.runner.execute.driver_launch import (
+    PhaseDrivers,
     RunningDriver,
     code_words,
     driver_sources,
@@ -43,8 +46,7 @@ from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool
 
 _POLL_INTERVAL_S = 0.5
 _LIMIT_INTERVAL_S = 0.05
-_STOP_TIMEOUT_S = 30.0
-_MAX_STOP_TIMEOUT_S = 300.0
+_LIMIT_TIMEOUT_S = 60.0
 
 
 def run(
@@ -101,7 +103,8 @@ def drive(
     """
     wall, monotonic = node.now(), time.monotonic()
     view = resolver.view()
-    view = replace(view, processes=[*watched, ProcessView("pgherd", os.getpid())])
+    waits = trial.wait_events or any(load.objectives for phase in trial.phases for load in phase.loads.values())
+    view = replace(view, processes=[*watched, ProcessView("pgherd", os.getpid())], waits=waits)
     sampling = node.sample(sampler.sources(view), str(directory / "spool.jsonl"))
     played: list[MeasuredPhase] = []
     guests = GuestSamplers(directory)
@@ -125,20 +128,22 @@ def drive(
         statements = StatementRecorder(node, view.servers)
         sampling.add(process_sources(_backends(view, sampling)))
         previous: list[RunningDriver] = []
-        patience = _patience(trial)
-        # Prepare all phases now: at a border, only the spawns of the new drivers may follow the signal to the previous ones.
-        launches_by_phase = [launches(node, phase, resolver, scratch / f"{number:02d}") for number, phase in enumerate(trial.phases)]
+        patience = transaction_timeout(max(phase.seconds for phase in trial.phases))
+        # Prepare all phases now: at a border, only the start of the new drivers may follow the signal to the previous ones.
+        numbered = enumerate(trial.phases)
+        drivers = [PhaseDrivers(node, launches(node, phase, resolver, scratch / f"{number:02d}")) for number, phase in numbered]
+        for waiting in drivers:
+            cleanup.callback(waiting.abandon)
         border = begin
         if border is not None:
             _require_known_borders(trial)
             await_begin(node, border, resolver, "commands" if trial.open_ended else "phases")
-        for phase, launching in zip(trial.phases, launches_by_phase, strict=True):
+        for phase, starting, following in zip(trial.phases, drivers, [*drivers[1:], None], strict=True):
             running: list[RunningDriver] = []
             slices: Mapping[str, Sequence[Slice]] = {}
             limits: _MemoryLimits | None = None
             played.append(MeasuredPhase(phase, 0.0, 0.0, running))
-            for launch in launching:
-                running.append(RunningDriver.start(launch))
+            starting.start(running)
             _reap(previous, resolver, patience)
             if phase.slices is not None:
                 driver_launch.await_programs(node, running, partial(_watch, running, resolver))
@@ -152,12 +157,17 @@ def drive(
                 stop = max(driver.ended for driver in running)
                 mark()
             else:
+                if following is not None:
+                    _wait(node, start - phase.warmup / 2, running, resolver)
+                    following.prepare(start)
                 _wait(node, start, running, resolver)
                 if phase.slices is not None:
                     driver_launch.pause_all(running)
                 mark()
                 if phase.slices is None:
-                    limits = _MemoryLimits(phase.memory, resolver, node.now())
+                    limits = _MemoryLimits(phase.memory, resolver, node)
+                    cleanup.callback(limits.end)
+                    limits.start()
                     _wait(node, start + phase.seconds, running, resolver, limits)
                 else:
                     watch_drivers = partial(_watch, running, resolver)
@@ -165,9 +175,14 @@ def drive(
                 mark()
                 stop = node.now()
                 _end(running)
+                if limits is not None:
+                    limits.end()
+                    limits.check()
                 if slices:
                     driver_launch.continue_all(running)  # a stopped process does not handle signals
-            played[-1] = MeasuredPhase(phase, start, stop, running, slices, limits.after if limits else {})
+            played[-1] = MeasuredPhase(phase, start, stop, running, slices)
+            if limits is not None:
+                played[-1] = replace(played[-1], limited_after=limits.after, limit_wait=limits.wait)
             previous = running
             border = None if border is None else start + phase.seconds
         _reap(previous, resolver, patience)
@@ -221,22 +236,60 @@ def await_begin(node: Node, begin: float, resolver: TargetResolver, what: str = 
 class _MemoryLimits:
     """Memory limits of a phase, tried again until the kernel takes them or the phase ends.
 
-    ``after`` holds the seconds that each container's limit took. None: not yet taken.
+    A thread writes them: the kernel may reclaim memory during one write for longer than the phase lasts.
+
+    ``after`` holds the seconds that each container's limit took. None: the kernel has not taken it, or only after the phase.
+    ``wait`` is the time in seconds for which ``end`` waited for the last write. During it there is no load.
     """
 
-    def __init__(self, limits: Mapping[str, int], resolver: TargetResolver, start: float) -> None:
-        self._limits, self._resolver, self._start = dict(limits), resolver, start
+    def __init__(self, limits: Mapping[str, int], resolver: TargetResolver, node: Node) -> None:
+        self._limits, self._resolver, self._node, self._start = dict(limits), resolver, node, node.now()
         self.after: dict[str, float | None] = dict.fromkeys(limits)
+        self.wait = 0.0
+        self._failure: Exception | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory limits", daemon=True)
 
-    def attempt(self, node: Node) -> bool:
-        """Try the limits that are not yet taken. Return True if some still are not. Raises TrialError if they cannot be changed."""
+    def start(self) -> None:
+        """Begin to write."""
+        if self._limits:
+            self._thread.start()
+
+    def check(self) -> None:
+        """Raise TrialError if a limit cannot be changed, or if the last write has not ended in time."""
+        if self._ended.is_set() and self._thread.is_alive():
+            names = ", ".join(self._limits)
+            raise TrialError(f"the kernel still reclaims memory for the limit of {names} {self.wait:.0f} s after the phase; raise it")
+        if isinstance(self._failure, CapabilityError):
+            raise TrialError(str(self._failure))
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """Stop trying, and wait for the last write: it could otherwise take effect after the limits that follow.
+
+        Only the first call waits, and at most ``_LIMIT_TIMEOUT_S``.
+        """
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        if self._thread.is_alive():
+            begun = time.monotonic()
+            self._thread.join(_LIMIT_TIMEOUT_S)
+            self.wait = time.monotonic() - begun
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set() and self._attempt():
+                self._ended.wait(_LIMIT_INTERVAL_S)
+        except Exception as error:  # raised where the phase waits
+            self._failure = error
+
+    def _attempt(self) -> bool:
+        """Try the limits that are not yet taken. Return True if some still are not."""
         for container, memory in list(self._limits.items()):
-            try:
-                taken = self._resolver.try_memory(container, memory)
-            except CapabilityError as error:
-                raise TrialError(str(error)) from None
-            if taken:
-                self.after[container] = max(node.now() - self._start, 0.0)
+            if self._resolver.try_memory(container, memory) and not self._ended.is_set():
+                self.after[container] = max(self._node.now() - self._start, 0.0)
                 del self._limits[container]
         return bool(self._limits)
 
@@ -252,17 +305,18 @@ def _restore_memory(trial: Trial, resolver: TargetResolver) -> None:
 
 def _wait(node: Node, until: float, running: list[RunningDriver], resolver: TargetResolver, limits: _MemoryLimits | None = None) -> None:
     while (remaining := until - node.now()) > 0:
-        waiting = limits is not None and limits.attempt(node)
-        time.sleep(min(remaining, _LIMIT_INTERVAL_S if waiting else _POLL_INTERVAL_S))
+        time.sleep(min(remaining, _POLL_INTERVAL_S))
         _watch(running, resolver)
+        if limits is not None:
+            limits.check()
 
 
 def _watch(running: list[RunningDriver], resolver: TargetResolver) -> None:
-    """Raise TrialError if a driver or a server has ended."""
+    """Raise TrialError if a driver or a server has ended, but not for a load that ends by itself."""
     interruption.check()
     for driver in running:
         code = driver.process.poll()
-        if code is not None:
+        if code is not None and not (driver.load.ends_itself and code in driver.driver.exit_codes):
             resolver.check()
             message = f"{driver.load.driver} on {driver.target} ended early with {code_words(code)}: {driver.last_words()}"
             raise TrialError(f"{message}; {resolver.error_text(driver.target)}")
@@ -273,11 +327,6 @@ def _end(running: list[RunningDriver]) -> None:
     for one in running:
         one.process.signal(one.driver.stop_signal)
         one.told = one.node.now()
-
-
-def _patience(trial: Trial) -> float:
-    """Return the seconds in which a driver must end after its stop signal: its transactions in progress may take a phase."""
-    return max(_STOP_TIMEOUT_S, *(min(phase.seconds, _MAX_STOP_TIMEOUT_S) for phase in trial.phases))
 
 
 def _reap(running: list[RunningDriver], resolver: TargetResolver, patience: float) -> None:

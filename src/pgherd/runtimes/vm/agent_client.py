@@ -227,7 +227,7 @@ def _shown(text: bytes) -> str:
 
 
 class PendingCall:
-    """Pending call."""
+    """Operation that was sent to the agent, and its answer once that has arrived."""
 
     def __init__(self, operation: str, arguments: tuple[Any, ...]) -> None:
         self.operation = operation

@@ -90,9 +90,9 @@ def pack(node: Node, directory: str, image: str, *, free: int, account: str | No
     return DiskImage(image, status.st_size, status.st_blocks * 512, node.now() - started)
 
 
-def pack_golden(
+def pack_template(
     node: Node,
-    golden: Template,
+    template: Template,
     scratch: str,
     image: str,
     *,
@@ -106,16 +106,17 @@ def pack_golden(
 
     With ``wal`` its WAL becomes ``wal`` of another disk, which the guest mounts at ``wal_mount``. The template is only read: hard links
     replace it, which take no space, or copies where it belongs to another user than ``account``.
-    ``scratch`` is a private directory on the cache's file system, and need not exist.
+    ``scratch`` is on the cache's file system, and is created for this user only: mkfs reads files by their paths.
 
     Raises:
         CapabilityError, TrialError: as ``pack``.
     """
     stage = Path(scratch)
     top = stage / "data-disk"
-    top.mkdir(parents=True, exist_ok=True)
+    node.make_dir(scratch, mode=0o700)
+    top.mkdir(exist_ok=True)
     entry = pwd.getpwnam(account)
-    _staged(node, golden.data_dir, str(top / "data"), account)
+    _staged(node, template.data_dir, str(top / "data"), account)
     packed = []
     if wal is not None:
         wal_stage = stage / "wal-disk"

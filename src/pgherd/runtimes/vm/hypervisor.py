@@ -26,6 +26,7 @@ from pgherd.node.protocol import Command, Node
 from pgherd.runtimes.vm import initramfs
 from pgherd.runtimes.vm import kernel as kernels
 from pgherd.runtimes.vm.kernel import Kernel
+from pgherd.runtimes.vm.log_pipe import LogPipe
 from pgherd.runtimes.vm.qemu import PROGRAMS
 
 DEVICE = "/dev/kvm"
@@ -197,7 +198,7 @@ def _sandboxed(node: Node, scratch: str) -> bool:
 
 def _boot(node: Node, kernel: Kernel, scratch: str, sandbox: bool) -> tuple[str, bool]:
     """Boot a kernel with KVM. Return the reason of a failure ('' for success), and whether it is permanent."""
-    initrd, console = Path(scratch, "probe-initrd"), Path(scratch, "probe-console")
+    initrd, console = Path(scratch, "probe-initrd"), os.path.join(scratch, "probe-console")
     initrd.write_bytes(initramfs.archive(kernel, (), init=_INIT))
     argv = [
         program(),
@@ -217,10 +218,11 @@ def _boot(node: Node, kernel: Kernel, scratch: str, sandbox: bool) -> tuple[str,
     argv += ["-serial", f"file:{console}", *(["-sandbox", _SECCOMP] if sandbox else [])]
     started = time.monotonic()
     try:
-        completed = node.run(Command(argv), timeout=PROBE_SECONDS)
+        with LogPipe(console) as log:
+            completed = node.run(Command(argv), timeout=PROBE_SECONDS)
     except TimeoutError:
         return f"{DEVICE} is there, but a kernel did not boot with it within {PROBE_SECONDS:.0f} s", False
-    output = console.read_text(errors="replace") if console.exists() else ""
+    output = log.text()
     if _BOOTED in output:
         return "", True
     last_line = (

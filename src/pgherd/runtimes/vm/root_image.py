@@ -351,7 +351,6 @@ class GuestTree:
             target.symlink_to(to)
 
     def make(self, path: str, mode: int = 0o755) -> None:
-        """Create a directory."""
         target = self._inside(self._way(path))
         target.mkdir(parents=True, exist_ok=True)
         target.chmod(mode)

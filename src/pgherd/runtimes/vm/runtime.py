@@ -235,7 +235,14 @@ class VmRuntime:
         self.balloons.change_budget(memory)
 
     def try_memory(self, container: str, memory: int) -> bool:
-        raise CapabilityError(f"the memory of guest {container} is changed by its balloon, not by a limit of {memory} bytes")
+        """Set the target of the guest's balloon, so that the guest keeps ``memory`` bytes. Return False until it has given or got them.
+
+        Raises CapabilityError if the policy moves balloons, and TrialError if QEMU does not answer.
+        """
+        self.balloons.set_target(container, memory)
+        machine = self._machines[container]
+        machine.execute("balloon", value=memory)
+        return abs(int(machine.execute("query-balloon")["actual"]) - memory) < MEMORY_UNIT_BYTES
 
     def withhold(self, memory: int) -> None:
         self.balloons.withhold(memory)
@@ -352,6 +359,13 @@ class GuestBalloons:
         except UsageError:
             self._withheld = before
             raise
+
+    def set_target(self, container: str, memory: int) -> None:
+        """Record the target (bytes) that the caller sets. Raises CapabilityError if the policy moves balloons itself."""
+        if moves(self._policy.policy):
+            raise CapabilityError(f"--vm-memory-policy {self._policy.policy} decides on the memory of guest {container}")
+        if self._manager is not None:
+            self._manager.set_target(container, memory)
 
     def record(self, spool: Path | None) -> None:
         """Append readings to this spool from now on. None stops recording. Raises as ``BalloonManager.record``."""

@@ -22,10 +22,10 @@ from pgherd.host.journal import Journal
 from pgherd.host.paths import SOCKET_PATH_MAX
 from pgherd.host.undo_actions import Kill
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
-from pgherd.node.files import UnsafeFileError, read_end
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runtimes.vm import qemu
 from pgherd.runtimes.vm.hypervisor import Hypervisor, groups_for
+from pgherd.runtimes.vm.log_pipe import LogPipe
 from pgherd.runtimes.vm.qemu import BALLOON, NAME_PREFIX, PROGRAMS, GuestFiles, GuestSpec, option
 from pgherd.runtimes.vm.qmp import CALL_TIMEOUT_S, QmpClient
 
@@ -33,7 +33,6 @@ BOOT_TIMEOUT_S = 120.0
 """Time limit for booting. An emulated processor on a busy host is slow."""
 _QUIT_SECONDS = 5.0
 _ALL_LINES = 1000
-_MAX_CONSOLE_BYTES = 4 * 2**20
 _OOM_KILL = re.compile(r"Out of memory: Killed process \d+ \((.*?)\)")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[c78]|[\r\x00-\x08]")
 
@@ -50,7 +49,7 @@ class VirtualMachine:
         journal: Journal | None = None,
         account: str | None = None,
     ) -> None:
-        """``directory`` is private and has a short path. It holds the guest's sockets and its console's log. QEMU runs as ``account``
+        """``directory`` is private and has a short path. It holds the guest's sockets and the pipes of its logs. QEMU runs as ``account``
         (None: the current user), which must own the directory and the guest's disks.
 
         Raises:
@@ -73,7 +72,8 @@ class VirtualMachine:
         self._started_at = self._ready_at = 0.0
         self._process: Process | None = None
         self.qmp = QmpClient(self.places.monitor, self.name)
-        self._errors = os.path.join(directory, "qemu.log")
+        self._console: LogPipe | None = None
+        self._errors: LogPipe | None = None
 
     @property
     def name(self) -> str:
@@ -88,7 +88,6 @@ class VirtualMachine:
 
     @property
     def running(self) -> bool:
-        """Whether QEMU runs."""
         return self._process is not None and self._process.poll() is None
 
     def ended(self, patience: float = 2.0) -> bool:
@@ -116,12 +115,18 @@ class VirtualMachine:
 
         Raises:
             OSError: QEMU cannot be started.
+            UnsafeFileError: the owner of the directory has exchanged a pipe in it.
         """
+        errors = os.path.join(self.directory, "qemu.log")
         argv = qemu.arguments(self.hypervisor.program, self.guest, self.places, sandbox=self.hypervisor.sandbox)
         groups = (self._groups or ()) if self._account is not None else ()
         command = Command(argv, join=join, cpus=cpus, cwd=self.directory, user=self._account, groups=groups)
         self._started_at = time.monotonic()
-        self._process = self.node.spawn(replace(command, stdout=self._errors, stderr=self._errors))
+        with contextlib.ExitStack() as failed:
+            self._console = failed.enter_context(LogPipe(self.places.log))
+            self._errors = failed.enter_context(LogPipe(errors))
+            self._process = self.node.spawn(replace(command, stdout=errors, stderr=errors))
+            failed.pop_all()
         start = processes.start_time(self.node, self.pid)
         if self._journal is not None and start is not None:
             self._note = self._journal.note(Kill(pid=self.pid, start=start))
@@ -177,15 +182,20 @@ class VirtualMachine:
             except TimeoutError:
                 self.kill()
         self.qmp.close()
+        self._close_logs()
         if self._journal is not None and self._note is not None:
             self._journal.done(self._note)
             self._note = None
 
     def kill(self) -> None:
-        """End QEMU with SIGKILL."""
         if self._process is not None:
             self._process.signal(9)
             self._process.wait(10.0)
+            self._close_logs()
+
+    def _close_logs(self) -> None:
+        for log in filter(None, (self._console, self._errors)):
+            log.close()
 
     def vcpu_threads(self) -> list[int]:
         """Return the host's thread of each vCPU."""
@@ -227,15 +237,11 @@ class VirtualMachine:
 
     def console_tail(self, lines: int = 8) -> str:
         """Return the console's last lines."""
-        return self._tail(self.places.log, lines)
+        return self._tail(self._console, lines)
 
     @staticmethod
-    def _tail(path: str, lines: int) -> str:
-        # QEMU's user owns the directory, and the guest writes without limit.
-        try:
-            text = read_end(path, _MAX_CONSOLE_BYTES).after(0)
-        except (OSError, UnsafeFileError):
-            return ""
+    def _tail(log: LogPipe | None, lines: int) -> str:
+        text = "" if log is None else log.text()
         return "\n".join([line for line in _CONTROL.sub("", text).splitlines() if line.strip()][-lines:])
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pgherd.analysis.block_ratios import paired_ratio
 from pgherd.analysis.intervals import LEAST, mean_interval, ratio_of_means
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import PhaseResult, TrialResult
@@ -33,8 +34,13 @@ class PoolTrials:
         """Return a phase of each trial."""
         return [result.phases[number] for result in self.used]
 
+    def compared(self, number: int, without: int, take: Callable[[PhaseResult], float | None]) -> list[tuple[float, float]]:
+        """Return a value of a phase and of the phase ``without`` a change, for each trial that has both, above zero."""
+        pairs = [(take(result.phases[number]), take(result.phases[without])) for result in self.used]
+        return [(value, other) for value, other in pairs if value and other]
+
     def refused(self, number: int) -> int:
-        """Return in how many trials the kernel refused a phase's limit to its end."""
+        """Return in how many trials the kernel refused a phase's limit for half of the phase or longer."""
         return sum(_limited_after(phase) is None for phase in self.phases(number))
 
 
@@ -60,7 +66,9 @@ def steady(phase: PhaseResult) -> float:
 
 
 def _limited_after(phase: PhaseResult) -> float | None:
-    return phase.limited_after.get(SERVER)
+    """Return the seconds until the kernel took the limit. None: in the second half, whose throughput counts, or never."""
+    after = phase.limited_after.get(SERVER)
+    return None if after is None or after > phase.seconds / 2 else after
 
 
 def _recovered_after(phase: PhaseResult) -> float | None:
@@ -76,6 +84,14 @@ def _lowest_share(phase: PhaseResult) -> float | None:
     return min(series(phase), default=level) / level if level > 0 else None
 
 
+def _p99(phase: PhaseResult) -> float | None:
+    return phase.targets[0].latency.p99
+
+
+def _slowest(phase: PhaseResult) -> float | None:
+    return phase.targets[0].latency.maximum
+
+
 def _swap(phase: PhaseResult) -> float | None:
     value = phase.metrics.get(f"container:{SERVER}", {}).get("memory.swap")
     return None if value is None else value / MB
@@ -83,9 +99,9 @@ def _swap(phase: PhaseResult) -> float | None:
 
 _MEANS: dict[str, tuple[Callable[[PhaseResult], float | None], str, str]] = {
     "throughput": (steady, "tps", "no trial"),
-    "limited_after": (_limited_after, "s", "the kernel refused the limit"),
+    "limited_after": (_limited_after, "s", "the kernel refused the limit for half of the phase"),
     "recovered_after": (_recovered_after, "s", "no trial"),
-    "p99": (lambda phase: phase.targets[0].latency.p99, "ms", "too few transactions"),
+    "p99": (_p99, "ms", "too few transactions"),
     "lowest_share": (_lowest_share, "ratio", "no throughput"),
     "swap_mb": (_swap, "MB", "the kernel does not count swap"),
 }
@@ -109,7 +125,7 @@ def analyse(options: BalloonLimitsOptions, results: Sequence[TrialResult]) -> An
     findings = {
         labelled_name(name, pool=row["pool"], change=row["number"]): cell
         for row in rows
-        for name in ("throughput", "native_ratio", "recovered_after", "p99")
+        for name in ("throughput", "native_ratio", "recovered_after", "p99", "p99_change_ratio", "slowest", "slowest_added")
         if isinstance(cell := row[name], Finding)
     }
     answer = _answer(options, pools, rows, lowest)
@@ -134,8 +150,38 @@ def _row(options: BalloonLimitsOptions, pools: Sequence[PoolTrials], pool: PoolT
         values = [value for phase in phases if (value := take(phase)) is not None]
         row[name] = as_finding(mean_interval(values), unit) if values else missing(unit, reason if phases else _no_trial(pool))
     row["native_ratio"] = _native_ratio(pools, pool, number)
+    row |= _because_of_change(pool, number, options.unchanged)
     row["refused"] = f"{pool.refused(number)} of {len(phases)}" if phases else ""
     return row
+
+
+def _because_of_change(pool: PoolTrials, number: int, unchanged: int) -> Row:
+    """Return p99 as a ratio to the same server's phase without a change, the slowest transaction, and what the change added to it.
+
+    The last two are the largest of all trials. The second is a difference within a trial, so a stall that new connections or the host cause
+    in every phase is no part of it.
+    """
+    p99 = pool.compared(number, unchanged, _p99)
+    slowest = pool.compared(number, unchanged, _slowest)
+    reason = "too few transactions" if pool.used else _no_trial(pool)
+    if not p99:
+        ratio = missing("ratio", reason)
+    elif number == unchanged:
+        ratio = Finding(value=1.0, unit="ratio", n=len(p99), method="by definition", note="no interval: it is the phase without a change")
+    else:
+        values, reference = zip(*p99, strict=True)
+        ratio = as_finding(paired_ratio(values, reference), "ratio", "÷ the phase without a change")
+    return {
+        "p99_change_ratio": ratio,
+        "slowest": _largest([value for value, _ in slowest], reason),
+        "slowest_added": _largest([max(value - other, 0.0) for value, other in slowest], reason),
+    }
+
+
+def _largest(values: Sequence[float], reason: str) -> Finding:
+    if not values:
+        return missing("ms", reason)
+    return Finding(value=max(values), unit="ms", n=len(values), method="largest of the trials", note="no interval: it is an extreme")
 
 
 def _no_trial(pool: PoolTrials) -> str:
@@ -189,7 +235,7 @@ def _details(pools: Sequence[PoolTrials], changes: range) -> list[str]:
         refused = sum(pool.refused(number) for number in changes)
         if refused:
             lines.append(
-                f"Pool {pool.pool}: the kernel refused {refused} of {len(pool.used) * len(changes)} changes to the end of the phase."
+                f"Pool {pool.pool}: the kernel refused {refused} of {len(pool.used) * len(changes)} changes for half of the phase."
             )
         if pool.killed:
             lines.append(f"Pool {pool.pool}: an OOM kill ended {pool.killed} of {pool.tried} trials.")

@@ -47,6 +47,12 @@ class BalloonLimitsOptions(DatabaseOptions):
         assert self.container_memory is not None
         return self.container_memory * self.limits[number] // 100
 
+    @property
+    def unchanged(self) -> int:
+        """Return the first phase that starts new connections but leaves the limit as it was, or 0, the phase before all changes."""
+        changes = range(1, len(self.limits))
+        return next((number for number in changes if self.limits[number] == self.limits[number - 1]), 0)
+
     def change(self, number: int) -> str:
         """Return the name of a phase's change, such as ``2: 100 % to 50 %``."""
         return f"{number}: {self.limits[number - 1]} % to {self.limits[number]} %"
@@ -63,7 +69,7 @@ class BalloonLimitsRequest(SwapRequest, DatabaseRequest):
         **dict.fromkeys(("huge_pages", "vm_huge_pages"), "pg_balloon has no balloon in huge pages; leave it out"),
         **dict.fromkeys(
             ("vm_memory_policy", "vm_memory_min", "vm_memory_shares", "vm_idle_tax", "vm_pin_vcpus", "vm_ksm"),
-            "balloon limits changes limits of this host's kernel; leave it out",
+            "balloon limits sets the memory of a guest by its balloon; leave it out",
         ),
     }
 

@@ -16,6 +16,7 @@ from pgherd.node.protocol import Node
 from pgherd.prepare import servers
 from pgherd.prepare.balloon import BalloonChoice, choose_balloon
 from pgherd.prepare.databases import complete, database_options, prepare_databases
+from pgherd.prepare.guests import GUEST_SYSTEM
 from pgherd.prepare.hosts import choose_cpu, choose_memory, choose_swap, complete_limits, with_swap
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
@@ -28,19 +29,21 @@ MEMORY_BYTES = 2**30
 DATABASE_SHARE = 0.5
 """Size of the default database, as a share of the memory: the large pool holds it, and the small one does not."""
 POOL_SHARE = 0.6
-"""Shared buffers of a pool, as a share of the limit that it is for. The processes use some of the remainder."""
+"""Shared buffers of a pool, as a share of the limit that it is for, without a guest's system. The processes use some of the remainder."""
 _ROUND = 16 * 2**20
 
 
 def prepare(node: Node, request: BalloonLimitsRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
-    if request.runtime is not None and not capabilities_of(request.runtime).cgroups:
-        raise CapabilityError(f"balloon limits changes the memory limit of a cgroup, and --runtime {request.runtime} has none; omit it")
+    if request.runtime is not None and not capabilities_of(request.runtime).memory_changes:
+        raise CapabilityError(
+            f"balloon limits changes memory limits under load, which --runtime {request.runtime} does not support; omit it"
+        )
     pools = request.pools or DEFAULT_POOLS
     with prepare_databases(node, _with_size(node, request), dry) as preparation:
         share, containers, runtime = preparation.share, preparation.containers, preparation.runtime
-        if not capabilities_of(runtime).cgroups:
-            raise CapabilityError("balloon limits needs the cgroup runtime; 'pgherd doctor' shows what this host lacks")
+        if not capabilities_of(runtime).memory_changes:
+            raise CapabilityError("balloon limits needs the cgroup runtime, or --runtime vm; 'pgherd doctor' shows what this host lacks")
         cpu = choose_cpu(containers, share.cores)
         memory = choose_memory(containers)
         assert memory is not None
@@ -52,13 +55,7 @@ def prepare(node: Node, request: BalloonLimitsRequest, dry: bool) -> PreparedStu
         if "shared_buffers" in preparation.servers.requested.settings:
             raise UsageError("--set shared_buffers: the pools decide; leave it out, or change --memory")
         size = servers.database_size(preparation.workspace, preparation.servers, preparation.load)
-        smallest = memory * min(request.limits) // 100
-        sizes: dict[Pool, int] = {
-            "small": _rounded(POOL_SHARE * smallest),
-            "large": _rounded(POOL_SHARE * memory),
-            "quarter": _rounded(0.25 * memory),
-            "balloon": _rounded(POOL_SHARE * memory),
-        }
+        sizes = _pool_sizes(memory, request.limits, _system_bytes(runtime))
         settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, request.clients, memory)
         rows = tuple(row for row in settings.rows if row.name != "shared_buffers")  # the plan names those of each pool
         settings = replace(settings, rows=rows)
@@ -75,11 +72,13 @@ def prepare(node: Node, request: BalloonLimitsRequest, dry: bool) -> PreparedStu
             )
             if balloon.unavailable:
                 raise CapabilityError(f"pool {BALLOON} is not available: {balloon.unavailable}; or leave it out of --pools")
+        if preparation.guests is not None and request.swap not in (None, "none"):
+            raise UsageError(f"--swap {request.swap}: guests do not use the swap of this host; leave it out")
         swap, about_swap = choose_swap(
             node,
             request,
             size=memory,
-            overcommitted=True,
+            overcommitted=preparation.guests is None,
             cache=preparation.workspace.cache,
             facts=preparation.facts,
             budget=memory,
@@ -117,12 +116,31 @@ def prepare(node: Node, request: BalloonLimitsRequest, dry: bool) -> PreparedStu
     return with_swap(prepared, swap)
 
 
+def _system_bytes(runtime: str | None) -> int:
+    """Return the memory of a guest's kernel and agent (bytes); 0 for a container of this host's kernel."""
+    return GUEST_SYSTEM if runtime is not None and capabilities_of(runtime).own_kernel else 0
+
+
+def _pool_sizes(memory: int, limits: Sequence[int], system: int) -> dict[Pool, int]:
+    """Return the shared buffers of each pool, beside ``system`` bytes of a guest's kernel.
+
+    Raises:
+        UsageError: no memory remains for a server at the smallest limit.
+    """
+    smallest = memory * min(limits) // 100
+    if smallest <= system:
+        raise UsageError(f"--limits {min(limits)}: a guest with {format_bytes(smallest)} has no room for a server; raise it, or --memory")
+    largest = _rounded(POOL_SHARE * (memory - system))
+    small = _rounded(POOL_SHARE * (smallest - system))
+    return {"small": small, "large": largest, "quarter": _rounded(0.25 * memory), "balloon": largest}
+
+
 def _with_size(node: Node, request: BalloonLimitsRequest) -> BalloonLimitsRequest:
     """Return the request with its memory, its scale, and the built-in that decides whether the load writes."""
     available = request.host_memory if request.host_memory is not None else gather(node).memory_available
     memory = request.memory if request.memory is not None else min(MEMORY_BYTES, _rounded(available / 2))
     each = (find("pgbench").size_estimate(100) or 0) / 100
-    scale = request.scale if request.scale is not None else max(1, round(DATABASE_SHARE * memory / each))
+    scale = request.scale if request.scale is not None else max(1, round(DATABASE_SHARE * (memory - _system_bytes(request.runtime)) / each))
     workload = "simple-update" if request.updates else "select-only"
     return request.model_copy(update={"memory": memory, "scale": scale, "workload": workload})
 

@@ -50,7 +50,7 @@ OVERHEAD_S: Mapping[State, float] = {"warm": 0.5, "restarted": 1.0, "fresh": 2.3
 WARMUP_S = 0.5
 _SHARED_OPTIONS = frozenset({"seed", "start_state", "run_as", "host_cores", "host_memory", "track", "threshold", "time_budget"})
 """Options that scenarios take from the comparison."""
-_NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "slo", "price", "tenants", "start_state"}
+_NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "slo", "price", "tenants", "tenants_from", "start_state"}
 
 
 def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
@@ -164,7 +164,7 @@ def _scenario_requests(request: CompareRequest, facts: HostFacts, seed: int) -> 
             raise UsageError(
                 f"a comparison cannot be compared, and scenario '{name}' is one, because it has variants; give a scenario for each variant"
             )
-        if adaptive := next((option for option in ("slo", "tenants") if getattr(variant_request, option, None)), None):
+        if adaptive := next((option for option in ("slo", "tenants", "tenants_from") if getattr(variant_request, option, None)), None):
             raise UsageError(
                 f"scenario '{name}' sets {adaptive}, whose trials depend on earlier results; run each scenario, then compare the runs with "
                 "'pgherd gate'"
@@ -192,14 +192,10 @@ def _state(request: CompareRequest, by_variant: Mapping[str, PreparedStudy]) -> 
 
     The state is fresh for loads that write, because they change their database. It is also fresh for variants that differ in more
     than settings and limits, because their data is restored each time the variant changes. Otherwise the servers are restarted.
+    External servers stay warm.
     """
     if "start_state" in request.model_fields_set:
         return request.start_state
-    if any(
-        not getattr(prepared.options, "read_only", True) or getattr(prepared.options, "start_state", None) == "fresh"
-        for prepared in by_variant.values()
-    ):
-        return "fresh"
     planned = [
         variants.planned_trials(Variant(name="x", study=prepared.study, options=prepared.options.model_dump(mode="json")))
         for prepared in by_variant.values()
@@ -207,6 +203,11 @@ def _state(request: CompareRequest, by_variant: Mapping[str, PreparedStudy]) -> 
     servers = [server for trials in planned for trial in trials for _, _, server in trial.deployment.servers()]
     if servers and all(server.dsn is not None for server in servers):
         return "warm"  # pgherd cannot restart or restore an external server
+    if any(
+        not getattr(prepared.options, "read_only", True) or getattr(prepared.options, "start_state", None) == "fresh"
+        for prepared in by_variant.values()
+    ):
+        return "fresh"
     contents = {tuple(_content(server) for trial in trials for _, _, server in trial.deployment.servers()) for trials in planned}
     return "restarted" if len(contents) == 1 else "fresh"
 

@@ -10,11 +10,13 @@ STUDY = Study(
     rank=3,
     help="Compare settings, versions or scenarios, with confidence intervals.",
     examples=(
-        ("pgherd compare --variant big:shared_buffers=1GB", "against the same server without it"),
+        ("pgherd compare --variant big:shared_buffers=1GB", "against the same without it"),
         ("pgherd compare --variant old:pg-version=15 --variant new:pg-version=18 --metric p95", ""),
         ("pgherd compare before.yaml after.yaml --precision 2%", ""),
-        ("pgherd compare --cluster mine --variant big:shared_buffers=1GB", "alternate blocks between the hosts of a cluster"),
+        ("pgherd compare --cluster mine --variant big:shared_buffers=1GB", "on hosts in turn"),
     ),
+    capability="settings, PostgreSQL versions, protocols; scenarios of any study; vCPU and memory limits",
+    without_cgroups="settings, PostgreSQL versions, protocols; scenarios of any study",
     common=(
         *("variant", "metric", "max-blocks", "precision", "equivalence-margin", "workload", "script", "clients", "time-budget"),
         *("dsn", "dry-run"),

@@ -51,7 +51,7 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy
         contents = [loaders(node, [Database(workload=str(kind.workload), scale=kind.scale)], {}) for kind in generated]
         # All templates stay, and the largest one is cloned.
         need = sum(map(templates.needed_bytes, contents)) + max(map(templates.needed_bytes, contents))
-        disk_space.check_space(node, str(cache / "golden"), need, f"databases of {', '.join(kind.name for kind in generated)}")
+        disk_space.check_space(node, str(cache / templates.DIRECTORY), need, f"databases of {', '.join(kind.name for kind in generated)}")
     for kind in kinds:
         if kind.dsn is not None:
             server = external_server.read_database_info(kind.dsn, option="--dsn")
@@ -59,7 +59,9 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy
         if kind.directory is not None:
             choices.append(f"Directory {kind.directory} is only read.")
     changes = (
-        [f"loaded databases in {cache / 'golden'} (they stay there)", f"a clone of one of them in {cache / 'work'}"] if generated else []
+        [f"loaded databases in {cache / templates.DIRECTORY} (they stay there)", f"a clone of one of them in {cache / 'work'}"]
+        if generated
+        else []
     )
     if request.filesystem is not None:
         file_system = probe.require_compressing(node, request.filesystem)

@@ -23,6 +23,7 @@ from typing import Any
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
+from pgherd.node.files import UnsafeFileError, open_regular
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres import clones, templates
 from pgherd.postgres.external_server import ExternalServer
@@ -117,7 +118,7 @@ def _cloned_server(session: RunSession, installations: Mapping[str, Installation
     """Run a server on a temporary clone of the data directory template."""
     _, _, server = next(iter(trial.deployment.servers()))
     installation, node = installations[server.bin], session.node
-    sockets = str(session.sockets / "golden")
+    sockets = str(session.sockets / "template")
     node.make_dir(sockets, mode=0o700, user=session.account)
     contents = loaders(node, server.databases, server.settings)
     template = templates.ensure(
@@ -177,7 +178,6 @@ class SegmentSource:
 
     @property
     def segments(self) -> int:
-        """Total number of segments."""
         return sum(reader.segments for reader in self.readers)
 
     def read(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
@@ -255,10 +255,9 @@ def _relation_reader(relations: Relations, relation: Relation) -> Callable[[int,
 def _file_reader(path: str) -> Callable[[int, int], bytes]:
     def read(offset: int, length: int) -> bytes:
         try:
-            with open(path, "rb") as file:
-                file.seek(offset)
-                return file.read(length)
-        except OSError:  # removed in the meantime, or not readable
+            with open_regular(path) as number:
+                return os.pread(number, length, offset)
+        except (OSError, UnsafeFileError):  # removed or exchanged in the meantime, or not readable
             return b""
 
     return read

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pgherd.analysis import overcommitment
 from pgherd.analysis.intervals import LEAST, Estimate
@@ -15,12 +16,13 @@ from pgherd.studies.consolidation.options import BALLOON, DEDICATED, PLAIN, Cons
 from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.tables import Row, throughput_of
 from pgherd.studies.consolidation.trials import ConsolidationTrial, TrialsByPoint, shares_cpu
+from pgherd.study import wait_event_columns, wait_events
 from pgherd.study.findings import as_finding, labelled_name, missing
 from pgherd.study.grade import fallback_warnings, grade_of, majority_clean, qualify_answer, shortened_list, trial_warnings
 from pgherd.study.trial_schedule import Point
 
 _ROW_FINDINGS = (
-    *("throughput", "vcpu_corrected", "cv", "cpu_percent", "throughput_per_core"),
+    *("throughput", "vcpu_corrected", "cv", "cpu_percent", "throughput_per_core", "memory_charged", "throughput_per_gb"),
     *("ratio", "vcpu_corrected_ratio", "relative_to_undercommitted"),
 )
 """Columns of the table ``consolidation`` that are findings, too."""
@@ -32,22 +34,39 @@ def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> An
     rows = tables.layout_rows(options, trials)
     findings = _row_findings(rows) | _buffers_gains(options, trials) | _overcommitment_findings(options, trials)
     findings |= _switch_skew(trials) | _working_sets(options) | tables.swap_findings(options, trials)
+    waits = _wait_rows(options, trials)
     all_tables = {
         "consolidation": rows,
         "periods": tables.period_rows(options, trials),
         "oom_kills": tables.kill_rows(trials),
         "memory": tables.memory_rows(options, trials) if any(options.overcommit) else [],
-        "published": tables.published_rows(options) if options.enters_orders else [],
+        wait_event_columns.TABLE: waits,
+        "published": tables.published_rows(options),
     }
     run_grade, text = grade(options, trials), answer_of(options, trials, rows)
     return Analysis(
         answer=qualify_answer(text, run_grade) if trials.finished() else text,
+        details=_wait_details(waits),
         grade=run_grade,
         findings=findings,
         tables={name: table for name, table in all_tables.items() if table},
         warnings=[*_warnings(options, trials), *trial_warnings(results, "a block"), *_taint_warnings(options, trials)],
         next_steps=_next_steps(options),
     )
+
+
+def _wait_rows(options: ConsolidationOptions, trials: TrialsByPoint) -> list[Row]:
+    """Return what sessions wait for by point, which explains the differences between layouts."""
+    chosen = [(point, [trial for trial in trials.chosen(point) if trial is not None and trial.error is None]) for point in points(options)]
+    return [{**point, **row} for point, used in chosen if (row := wait_events.wait_row(used))]
+
+
+def _wait_details(rows: Sequence[Row]) -> list[str]:
+    """Return a sentence on the largest difference of wait events between layouts, for each combination of buffers and level."""
+    by_place: dict[tuple[object, object], dict[str, Row]] = {}
+    for row in rows:
+        by_place.setdefault((row["shared_buffers_percent"], row["overcommit"]), {})[_combination(row)] = row
+    return [text for layouts in by_place.values() if (text := wait_events.largest_difference(layouts))]
 
 
 # ---- findings
@@ -98,7 +117,7 @@ def _buffers_gains(options: ConsolidationOptions, trials: TrialsByPoint) -> dict
 def _overcommitment_findings(options: ConsolidationOptions, trials: TrialsByPoint) -> dict[str, Finding]:
     """Return, at each level, the retained throughput of separate containers over a shared one's, and the balloon's effect (E5)."""
     findings = {}
-    shared = next((layout for layout in options.runnable if layout not in DEDICATED), None)
+    shared = options.shared_of_e4
     for percent in options.shared_buffers_percent:
         for level in [level for level in options.overcommit if level > 0]:
             for layout in [layout for layout in options.runnable if layout in DEDICATED and shared is not None]:
@@ -203,7 +222,7 @@ def _taint_warnings(options: ConsolidationOptions, trials: TrialsByPoint) -> lis
     return warnings + fallback_warnings(list(clean.values()), tainted, what=what)
 
 
-def _combination(point: Point) -> str:
+def _combination(point: Mapping[str, Any]) -> str:
     """Return ``dedicated with 25 % buffers, 40 % overcommitted``."""
     level = f", {100 * float(point['overcommit']):g} % overcommitted" if point["overcommit"] else ""
     return f"{point['layout']} with {point['shared_buffers_percent']} % buffers{level}"

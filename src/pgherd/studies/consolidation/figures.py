@@ -25,7 +25,7 @@ from pgherd.studies.consolidation.options import LAYOUTS
 STUDY = "consolidation"
 COLOURS: Mapping[str, str] = {layout: SERIES[index] for index, layout in enumerate(LAYOUTS)}
 """Layout → its colour in every figure."""
-SHAPES: Mapping[str, str] = dict(zip(LAYOUTS, ("circle", "square", "triangle-up", "diamond"), strict=True))
+SHAPES: Mapping[str, str] = dict(zip(LAYOUTS, ("circle", "square", "triangle-up", "diamond", "triangle-down"), strict=True))
 MAX_DATABASES = len(SERIES)
 """Number of separate databases in stacked bars. Further databases are drawn as one part."""
 _BARS_HEIGHT = 250

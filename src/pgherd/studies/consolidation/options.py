@@ -17,14 +17,19 @@ from pgherd.study.database_options import EXISTING_SERVERS, BuiltinWorkload, Dat
 from pgherd.study.option import option, redefined, without_nulls
 from pgherd.study.shared_options import SwapRequest
 
-Layout = Literal["shared-server", "shared-container", "dedicated", "dedicated-balloon"]
-"""Containers and servers of the databases, schemes 1 to 4 of E4. One server with all databases; one container with a server per database; a
-container and a server per database; the same with pg_balloon in every server."""
+Layout = Literal["shared-server", "shared-container", "dedicated", "dedicated-balloon", "shared-database"]
+"""Containers and servers of the databases. Schemes 1 to 4 of E4: one server with all databases; one container with a server per database; a
+container and a server per database; the same with pg_balloon in every server. The last one has one database with a schema for each."""
 SHARED_SERVER: Layout = "shared-server"
 SHARED_CONTAINER: Layout = "shared-container"
 PLAIN: Layout = "dedicated"
 BALLOON: Layout = "dedicated-balloon"
-LAYOUTS: tuple[Layout, ...] = (SHARED_SERVER, SHARED_CONTAINER, PLAIN, BALLOON)
+SHARED_DATABASE: Layout = "shared-database"
+E4_LAYOUTS: tuple[Layout, ...] = (SHARED_SERVER, SHARED_CONTAINER, PLAIN, BALLOON)
+"""The default layouts."""
+LAYOUTS: tuple[Layout, ...] = (*E4_LAYOUTS, SHARED_DATABASE)
+ONE_SERVER = (SHARED_SERVER, SHARED_DATABASE)
+"""Layouts with one server, which has a share of the memory of all databases."""
 DEDICATED = (PLAIN, BALLOON)
 """Layouts with a separate container for every database."""
 ORDERS = "orders"
@@ -41,7 +46,7 @@ class ConsolidationOptions(DatabaseOptions):
     """
 
     databases: int = Field(2, ge=2)
-    schemes: tuple[Layout, ...] = LAYOUTS
+    schemes: tuple[Layout, ...] = E4_LAYOUTS
     unavailable: dict[Layout, str] = Field(default_factory=dict)
     shared_buffers_percent: tuple[int, ...] = (25, 75)
     overcommit: tuple[float, ...] = (0.0,)
@@ -67,6 +72,11 @@ class ConsolidationOptions(DatabaseOptions):
     def runnable(self) -> tuple[Layout, ...]:
         """Return the layouts that are available on this host."""
         return tuple(layout for layout in self.schemes if layout not in self.unavailable)
+
+    @property
+    def shared_of_e4(self) -> Layout | None:
+        """Return the first available layout of E4's schemes 1 and 2, with which E5 and E6 compare separate containers."""
+        return next((layout for layout in self.runnable if layout in (SHARED_SERVER, SHARED_CONTAINER)), None)
 
     @property
     def enters_orders(self) -> bool:
@@ -139,15 +149,13 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
     databases: int | None = option(None, "Databases sharing the host.", metavar="N", computed="2", web=True, filled="2", ge=2, le=64)
     schemes: tuple[Layout, ...] | None = option(
         None,
-        "shared-server, shared-container, dedicated, dedicated-balloon.",
+        "shared-{server,container,database}, dedicated, dedicated-balloon.",
         metavar="NAME,…",
-        computed="all",
+        computed="all but shared-database",
         web=True,
         filled="shared-container,dedicated",
     )
-    overcommit: tuple[Level, ...] | None = option(
-        None, "Overcommitment levels, 1 − available/configured memory.", metavar="X,…", computed="0"
-    )
+    overcommit: tuple[Level, ...] | None = option(None, "Levels of 1 − available/configured memory.", metavar="X,…", computed="0")
     shared_buffers_percent: tuple[int, ...] | None = option(
         None, "shared_buffers, % of each server's memory.", metavar="PERCENT,…", computed="25,75"
     )

@@ -32,9 +32,11 @@ from pgherd.studies.consolidation import load_patterns
 from pgherd.studies.consolidation.options import (
     BALLOON,
     DEDICATED,
+    E4_LAYOUTS,
     LAYOUTS,
+    ONE_SERVER,
     SHARED_CONTAINER,
-    SHARED_SERVER,
+    SHARED_DATABASE,
     ConsolidationOptions,
     ConsolidationRequest,
     Layout,
@@ -65,7 +67,7 @@ E4: dict[str, Any] = {
     "periods": 4,
     "period_length": "10m",
     "warmup": "40s",
-    "schemes": LAYOUTS,
+    "schemes": E4_LAYOUTS,
     "shared_buffers_percent": (25, 75),
 }
 """The set-up of E4. Its host has 12 GB, of which an idle container takes 1 GB."""
@@ -105,8 +107,8 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
         if not limited:
             _require_limits_unused(preparation.containers, request.swap, any(levels))
         size = servers.database_size(workspace, preparation.servers, load)
-        # shared-server uses a template with all databases. The other layouts use a template with one database.
-        copies = (databases if SHARED_SERVER in layouts else 0) + (set(layouts) != {SHARED_SERVER})
+        # Layouts with one server have a template each, with all databases. The other layouts use a template with one database.
+        copies = sum(databases for layout in layouts if layout in ONE_SERVER) + (not set(layouts) <= set(ONE_SERVER))
         copies *= 2 if policy is not None else 1  # a disk image of each template is built too
         disk = disk_space(
             workspace,
@@ -236,7 +238,7 @@ def _load(request: ConsolidationRequest, databases: int) -> tuple[load_patterns.
 
 def _layouts(requested: tuple[Layout, ...] | None) -> tuple[Layout, ...]:
     """Return the layouts, in the order of E4's schemes."""
-    return tuple(layout for layout in LAYOUTS if layout in (requested or LAYOUTS))
+    return tuple(layout for layout in LAYOUTS if layout in (requested or E4_LAYOUTS))
 
 
 def _percents(requested: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -315,7 +317,7 @@ def _check_memory(options: ConsolidationOptions, policy: VmMemoryPolicy | None) 
         for layout in options.runnable:
             messages += _check_container(options, layout, percent)
     clients = max(sum(period) for period in zip(*options.plan, strict=True))
-    servers = 1 if options.runnable == (SHARED_SERVER,) else options.databases
+    servers = 1 if set(options.runnable) <= set(ONE_SERVER) else options.databases
     minimum = servers * _MIN_SERVER_BYTES + clients * _MIN_BACKEND_BYTES
     needed, safe = options.needed(), options.max_safe_overcommit()
     for level in options.overcommit:
@@ -482,10 +484,11 @@ def _deployment(trials: Sequence[Trial]) -> str:
         limits.append(format_bytes(container.memory))
     kind = "guest" if capabilities_of(container.runtime).own_kernel else "container"
     servers, databases = len(container.servers), len(container.servers[0].databases)
+    contents = _count(databases, "schema" if trials[0].point["layout"] == SHARED_DATABASE else "database")
     sizes = sorted({server.settings["shared_buffers"] for trial in trials for *_, server in trial.deployment.servers()}, key=_megabytes)
     return (
         f"{_count(len(containers), kind)} ({', '.join(limits)}), in each {_count(servers, 'server')} of PostgreSQL "
-        f"{container.servers[0].version} with {_count(databases, 'database')}; shared_buffers {', '.join(sizes)}"
+        f"{container.servers[0].version} with {contents}; shared_buffers {', '.join(sizes)}"
     )
 
 

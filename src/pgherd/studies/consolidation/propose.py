@@ -14,7 +14,7 @@ from pgherd.model.deployment import Container, Database, Deployment, Host, Serve
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.consolidation import load_patterns
-from pgherd.studies.consolidation.options import BALLOON, DEDICATED, SHARED_CONTAINER, SHARED_SERVER, ConsolidationOptions
+from pgherd.studies.consolidation.options import BALLOON, DEDICATED, ONE_SERVER, SHARED_CONTAINER, SHARED_DATABASE, ConsolidationOptions
 from pgherd.study import trial_schedule
 from pgherd.study.trial_schedule import Point, SchedulePlan
 
@@ -73,6 +73,7 @@ def trial(options: ConsolidationOptions, point: Point, repeat: int, reason: str)
         phases=load_patterns.phases(options.plan, targets(options, layout), options.load, ramp=options.warmup, seconds=options.duration),
         validity_checks=("not-client-bound",),
         failure_expected=float(point["overcommit"]) > 0,
+        wait_events=True,
     )
 
 
@@ -96,7 +97,7 @@ def _address_names(options: ConsolidationOptions, layout: str) -> list[tuple[str
 
 def shared_buffers(options: ConsolidationOptions, layout: str, percent: int) -> int:
     """Return shared_buffers (bytes) of each server: a percentage of its share of the container's memory."""
-    share = options.configured if layout == SHARED_SERVER else options.share
+    share = options.configured if layout in ONE_SERVER else options.share
     return max(MIN_BUFFERS_BYTES, share * percent // 100 // _BUFFERS_STEP_BYTES * _BUFFERS_STEP_BYTES)
 
 
@@ -104,7 +105,10 @@ def deploy(options: ConsolidationOptions, layout: str, percent: int, overcommit:
     """Return the containers of a layout, on a host with the memory that the overcommitment leaves available."""
     databases_of: dict[str, dict[str, list[Database]]] = {}
     for container_name, server_name, database_name in _address_names(options, layout):
-        databases_of.setdefault(container_name, {}).setdefault(server_name, []).append(options.database_called(database_name))
+        database = options.database_called(database_name)
+        if layout == SHARED_DATABASE:
+            database = database.model_copy(update={"schema_of": "bench"})
+        databases_of.setdefault(container_name, {}).setdefault(server_name, []).append(database)
     containers = []
     for name, servers in databases_of.items():
         memory = None

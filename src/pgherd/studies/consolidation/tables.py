@@ -14,9 +14,18 @@ from pgherd.analysis import guest_memory_breakdown, memory_accounting, overcommi
 from pgherd.model.analysis import Finding
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.studies.consolidation.options import BALLOON, DEDICATED, PLAIN, SHARED_CONTAINER, SHARED_SERVER, ConsolidationOptions
+from pgherd.model.trial import Trial
+from pgherd.studies.consolidation.options import (
+    BALLOON,
+    DEDICATED,
+    PLAIN,
+    SHARED_CONTAINER,
+    SHARED_DATABASE,
+    SHARED_SERVER,
+    ConsolidationOptions,
+)
 from pgherd.studies.consolidation.propose import points
-from pgherd.studies.consolidation.trials import ConsolidationTrial, TrialsByPoint, shares_cpu
+from pgherd.studies.consolidation.trials import ConsolidationTrial, TrialsByPoint, of_containers, shares_cpu, summed
 from pgherd.study.findings import as_finding, labelled_name, missing
 from pgherd.study.trial_schedule import Point
 
@@ -71,6 +80,17 @@ _RETAINED_RATIOS: Mapping[tuple[int, str], str] = {
 _CORRECTED_RATIOS: Mapping[str, str] = {SHARED_SERVER: "about 1", SHARED_CONTAINER: "slightly above 1"}
 _BALLOON_RATIOS = {25: "about 1", 75: "about 1.5"}
 
+TENANTS = 10
+"""Tenants in bexhoma's comparison of a container, a database and a schema for each."""
+EDBT = "EDBT 2026"
+_SOURCE_EDBT = "Erdelt and Rabl, Benchmarking Multi-Tenant Architectures in PostgreSQL, doi:10.48786/edbt.2026.46"
+READING_OF_TENANTS = (
+    "ten tenants: containers reached 2.7 times the throughput of databases and 3.3 times that of schemas, with 1.5 times the memory "
+    f"({_SOURCE_EDBT})"
+)
+TENANT_RATIOS: Mapping[str, float] = {SHARED_DATABASE: 1.0, SHARED_SERVER: 3.3 / 2.7, PLAIN: 3.3}
+"""Layout → throughput relative to that of schemas."""
+
 OVERCOMMIT_E6 = 0.3
 """Overcommitment level at which E6 examined the memory."""
 
@@ -109,6 +129,13 @@ def published_ratio(percent: int, layout: str, base_layout: str) -> str | None:
     return None if baseline is None or base is None else f"{baseline.nopm / base.nopm:.3f} ({SOURCE})"
 
 
+def published_tenant_ratio(options: ConsolidationOptions, layout: str, base_layout: str) -> str | None:
+    """Return bexhoma's ratio of the throughputs of two layouts. None: not published, or for another number of databases."""
+    if options.databases != TENANTS or not {layout, base_layout} <= set(TENANT_RATIOS):
+        return None
+    return f"{TENANT_RATIOS[layout] / TENANT_RATIOS[base_layout]:.2g} ({EDBT}, {_SOURCE_EDBT})"
+
+
 def published_corrected_ratio(layout: str, base_layout: str) -> str | None:
     """Return the same ratio with E4's correction, in E4's words. None: not published."""
     text = _CORRECTED_RATIOS.get(base_layout) if layout in DEDICATED else None
@@ -121,11 +148,22 @@ def published_buffers_gain(layout: str) -> float | None:
     return None if low is None or high is None else high.nopm / low.nopm
 
 
+_NOT_JUDGED = "for reference only: other hardware and workload"
+
+
 def published_rows(options: ConsolidationOptions) -> list[Row]:
-    """Return E4's table. If memory is overcommitted, readings of the curves of E5 and E6 for the measured sizes of buffers follow.
+    """Return E4's table for the workload orders, readings of E5 and E6 if memory is overcommitted, and bexhoma's if there are schemas.
 
     ``judged`` has the reason why the results are not judged by these readings.
     """
+    rows = _published_by_vmware(options) if options.enters_orders else []
+    if SHARED_DATABASE in options.runnable:
+        rows += [{"experiment": EDBT, "layout": layout, "ratio_to_schemas": round(ratio, 2)} for layout, ratio in TENANT_RATIOS.items()]
+        rows.append({"experiment": EDBT, "reading": READING_OF_TENANTS, "judged": _NOT_JUDGED})
+    return rows
+
+
+def _published_by_vmware(options: ConsolidationOptions) -> list[Row]:
     rows: list[Row] = [
         {
             "experiment": "E4",
@@ -139,7 +177,7 @@ def published_rows(options: ConsolidationOptions) -> list[Row]:
         for (percent, layout), baseline in BASELINES.items()
     ]
     own_kernel = capabilities_of(options.runtime).own_kernel
-    reason = "for reference only: other hardware and workload" if own_kernel else "no: containers share one kernel"
+    reason = _NOT_JUDGED if own_kernel else "no: containers share one kernel"
     for experiment, readings in (("E5", READINGS_E5), ("E6", READINGS_E6)) if any(options.overcommit) else ():
         rows += [
             {"experiment": experiment, "shared_buffers_percent": percent, "reading": text, "judged": reason}
@@ -153,7 +191,9 @@ def published_rows(options: ConsolidationOptions) -> list[Row]:
 
 NOT_RUN = "no trial of it finished"
 OOM_KILLED = "OOM kill of servers"
+_CHARGED = "all memory charged to the containers, with shared memory and page cache"
 _NO_CPU = "the CPU of the containers was not measured; runtime cgroup measures it"
+_NO_MEMORY = "the memory of the containers was not measured; runtime cgroup measures it"
 
 
 def mean(values: Sequence[float | None], unit: str, absent: str, note: str = "") -> Finding:
@@ -182,7 +222,8 @@ def _layout_row(options: ConsolidationOptions, trials: TrialsByPoint, point: Poi
     survivors = f"{dead} blocks died of OOM kills: the mean of the others" if died else ""
     published = BASELINES.get((percent, layout)) if level == 0 and options.enters_orders else None
     published_cv = CV.get((percent, layout))
-    no_cpu = _NO_CPU if any(trial is not None for trial in trials.by_block(point)) else absent
+    finished = any(trial is not None for trial in trials.by_block(point))
+    no_cpu, no_memory = (_NO_CPU, _NO_MEMORY) if finished else (absent, absent)
     no_correction = "each database has dedicated vCPUs" if layout in DEDICATED else "the vCPUs of a container are not limited"
 
     def cell(value_of: Callable[[ConsolidationTrial], float | None], unit: str, reason: str = absent, note: str = "") -> Finding:
@@ -218,6 +259,8 @@ def _layout_row(options: ConsolidationOptions, trials: TrialsByPoint, point: Poi
             cell(lambda trial: trial.throughput_per_core, f"{options.unit}/core", no_cpu),
             f"{published.per_core:,.2f} {options.unit}/core" if published else None,
         ),
+        "memory_charged": cell(lambda trial: None if trial.memory is None else trial.memory / MB, "MB", no_memory, _CHARGED),
+        "throughput_per_gb": cell(lambda trial: trial.throughput_per_gb, f"{options.unit}/GB", no_memory, _CHARGED),
         "trials": len(results),
         "tainted_trials": sum(result.tainted for result in results),
         "trials_with_oom_kill": killed,
@@ -239,16 +282,19 @@ def ratio_to_first(options: ConsolidationOptions, trials: TrialsByPoint, point: 
     layout, first = str(point["layout"]), options.runnable[0]
     if layout == first:
         return missing("ratio", "the first layout")
-    reference = None
-    if float(point["overcommit"]) == 0 and options.enters_orders:
+    reference, experiment = None, None
+    if float(point["overcommit"]) == 0:
         percent = int(point["shared_buffers_percent"])
-        reference = published_corrected_ratio(layout, first) if correct else published_ratio(percent, layout, first)
+        reference, experiment = None if correct else published_tenant_ratio(options, layout, first), EDBT
+        if reference is None and options.enters_orders:
+            reference = published_corrected_ratio(layout, first) if correct else published_ratio(percent, layout, first)
+            experiment = "E4"
 
     def values(of_layout: str) -> list[float | None]:
         corrects = correct and shares_cpu(options, of_layout)
         return trials.values({**point, "layout": of_layout}, lambda trial: trial.vcpu_corrected if corrects else trial.throughput)
 
-    experiment = "E4" if reference else None
+    experiment = experiment if reference else None
     ratio = overcommitment.block_ratio(values(layout), values(first))
     if ratio is None:
         return missing("ratio", "no block has a value of both", experiment=experiment, published=reference)
@@ -322,7 +368,7 @@ def kill_rows(trials: TrialsByPoint) -> list[Row]:
 # Memory in a database's balloon is missing from its container's shared memory and is never added to it. For its host a guest is one
 # process: all memory of the guest, including shared buffers, is private memory of that process.
 
-_CONTAINER, _SERVER, _ZRAM, _GUEST, _HOST = "container:", "server:", "zram:", "guest:", "host"
+_SERVER, _ZRAM, _GUEST, _HOST = "server:", "zram:", "guest:", "host"
 _NOT_MEASURED = "not measured"
 MIN_SWAPPED_MB = 1.0
 """MB swapped out that the base of a ratio needs, since a few pages give no meaningful ratio. A smaller numerator counts as this, and the
@@ -368,7 +414,7 @@ _GUEST_NOTES = {
 
 def memory_use(result: TrialResult) -> dict[str, float]:
     """Return the means over a trial's periods, in the units of ``UNITS``. Quantities that a period lacks are absent."""
-    periods = [_phase_memory(phase) for phase in result.phases]
+    periods = [_phase_memory(phase, result.trial) for phase in result.phases]
     complete = [name for name in UNITS if periods and all(name in period for period in periods)]
     use = {name: statistics.fmean(period[name] for period in periods) for name in complete}
     if use.get("compressed", 0.0) >= MIN_SWAPPED_MB and "compressed_size" in use:
@@ -377,24 +423,25 @@ def memory_use(result: TrialResult) -> dict[str, float]:
     return use
 
 
-def _phase_memory(phase: PhaseResult) -> dict[str, float]:
-    containers, servers, zram = (_with_prefix(phase, prefix) for prefix in (_CONTAINER, _SERVER, _ZRAM))
+def _phase_memory(phase: PhaseResult, trial: Trial) -> dict[str, float]:
+    containers = of_containers(phase, trial)
+    servers, zram = (_with_prefix(phase, prefix).values() for prefix in (_SERVER, _ZRAM))
     balloons = [guest_memory_breakdown.from_means(phase.metrics, entity.removeprefix(_GUEST)) for entity in _with_prefix(phase, _GUEST)]
     guest_balloons = [balloon.ballooned / MB for balloon in balloons if balloon is not None]
     host = phase.metrics.get(_HOST, {})
-    shared, files = _sum(containers, "memory.shmem"), _sum(containers, "memory.file")
-    refaults = [level for kind in ("file", "anon") if (level := _sum(containers, f"memory.refaults_{kind}")) is not None]
-    pressures = [metrics["psi.memory.some"] for metrics in containers.values() if "psi.memory.some" in metrics]
+    shared, files = summed(containers, "memory.shmem"), summed(containers, "memory.file")
+    refaults = [level for kind in ("file", "anon") if (level := summed(containers, f"memory.refaults_{kind}")) is not None]
+    pressures = [metrics["psi.memory.some"] for metrics in containers if "psi.memory.some" in metrics]
     values = {
-        "charged": _sum(containers, "memory.usage", MB),
+        "charged": summed(containers, "memory.usage", MB),
         "shared": None if shared is None else shared / MB,
         "page_cache": None if shared is None or files is None else max(files - shared, 0.0) / MB,
-        "private": _sum(containers, "memory.anon", MB),
-        "ballooned": _sum(servers, "balloon.bytes", MB),
+        "private": summed(containers, "memory.anon", MB),
+        "ballooned": summed(servers, "balloon.bytes", MB),
         "guest_balloons": sum(guest_balloons) if guest_balloons and len(guest_balloons) == len(balloons) else None,
-        "swapped": _sum(containers, "memory.swap", MB),
-        "compressed": _first(_sum(zram, "zram.orig_data", MB), _sum(containers, "memory.zswapped", MB)),
-        "compressed_size": _first(_sum(zram, "zram.mem_used", MB), _sum(containers, "memory.zswap", MB)),
+        "swapped": summed(containers, "memory.swap", MB),
+        "compressed": _first(summed(zram, "zram.orig_data", MB), summed(containers, "memory.zswapped", MB)),
+        "compressed_size": _first(summed(zram, "zram.mem_used", MB), summed(containers, "memory.zswap", MB)),
         "refaults": sum(refaults) if refaults else None,
         "swapped_in": host.get("vm.pswpin"),
         "swapped_out": host.get("vm.pswpout"),
@@ -405,11 +452,6 @@ def _phase_memory(phase: PhaseResult) -> dict[str, float]:
 
 def _with_prefix(phase: PhaseResult, prefix: str) -> dict[str, Mapping[str, float]]:
     return {entity: metrics for entity, metrics in phase.metrics.items() if entity.startswith(prefix)}
-
-
-def _sum(entities: Mapping[str, Mapping[str, float]], name: str, divisor: float = 1.0) -> float | None:
-    values = [metrics[name] for metrics in entities.values() if name in metrics]
-    return sum(values) / divisor if values else None
 
 
 def _first(*values: float | None) -> float | None:
@@ -440,7 +482,7 @@ def swap_findings(options: ConsolidationOptions, trials: TrialsByPoint) -> dict[
     They compare separate containers with the first shared one, and the database balloon with its absence.
     """
     findings: dict[str, Finding] = {}
-    shared = next((layout for layout in options.runnable if layout not in DEDICATED), None)
+    shared = options.shared_of_e4
     for point in points(options):
         layout, percent, level = str(point["layout"]), int(point["shared_buffers_percent"]), float(point["overcommit"])
         if not level or layout not in DEDICATED:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgherd.analysis import overcommitment
 from pgherd.analysis.overcommitment import Period
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
 from pgherd.studies.consolidation.options import DEDICATED, ConsolidationOptions
 from pgherd.studies.consolidation.propose import targets
 from pgherd.study.trial_schedule import Point, repeats_trial
+
+_GB = 2**30
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class ConsolidationTrial:
     Attributes:
         periods: clients and throughput of each database, in each period.
         cores: CPU cores that the containers used, in each period. None: not measured.
+        memory: bytes charged to the containers, shared memory included, as the mean over the periods. None: not measured.
         skews: time in seconds between the first and the last database's switch to a period's load, in each period.
         late: number of periods in which a database switched only after the warm-up.
     """
@@ -30,6 +34,7 @@ class ConsolidationTrial:
     clean: bool
     periods: tuple[tuple[Period, ...], ...]
     cores: tuple[float, ...] | None
+    memory: float | None
     skews: tuple[float, ...]
     late: int
 
@@ -63,6 +68,11 @@ class ConsolidationTrial:
         """Throughput per fully used core."""
         return None if self.cores_used is None else overcommitment.throughput_per_core(self.throughput, self.cores_used)
 
+    @property
+    def throughput_per_gb(self) -> float | None:
+        """Throughput per GB of memory charged to the containers."""
+        return self.throughput / (self.memory / _GB) if self.memory else None
+
 
 def finished_trial(options: ConsolidationOptions, result: TrialResult) -> ConsolidationTrial | None:
     """Return the values of a trial. None: it did not finish."""
@@ -74,13 +84,16 @@ def finished_trial(options: ConsolidationOptions, result: TrialResult) -> Consol
         by_address = {target.target: target for target in phase.targets}
         databases = zip(options.plan, addresses, strict=True)
         periods.append(tuple(Period(clients[number], _throughput(options, by_address.get(address))) for clients, address in databases))
-    cores = [_cores(phase) for phase in result.phases]
+    cores = [summed(of_containers(phase, result.trial), "cpu.usage") for phase in result.phases]
     measured_cores = tuple(used for used in cores if used is not None)
+    charged = [summed(of_containers(phase, result.trial), "memory.usage") for phase in result.phases]
+    measured_charges = [memory for memory in charged if memory is not None]
     return ConsolidationTrial(
         key=result.trial.key(),
         clean=not result.tainted,
         periods=tuple(periods),
         cores=measured_cores if len(measured_cores) == len(cores) else None,
+        memory=statistics.fmean(measured_charges) if len(measured_charges) == len(charged) else None,
         skews=tuple(phase.skew for phase in result.phases if phase.skew is not None),
         late=sum(any(target.first >= phase.start for target in phase.targets) for phase in result.phases if phase.skew is not None),
     )
@@ -92,10 +105,15 @@ def _throughput(options: ConsolidationOptions, target: TargetResult | None) -> f
     return (target.nopm or 0.0) if options.enters_orders else target.throughput
 
 
-def _cores(phase: PhaseResult) -> float | None:
-    """Return the CPU usage of all containers in cores."""
-    used = [metrics["cpu.usage"] for entity, metrics in phase.metrics.items() if entity.startswith("container:") and "cpu.usage" in metrics]
-    return sum(used) if used else None
+def of_containers(phase: PhaseResult, trial: Trial) -> list[Mapping[str, float]]:
+    """Return the metrics of the trial's containers, without the idle one that may hold locked memory."""
+    return [phase.metrics.get(f"container:{container.name}", {}) for _, container in trial.deployment.containers()]
+
+
+def summed(entities: Iterable[Mapping[str, float]], name: str, divisor: float = 1.0) -> float | None:
+    """Return the sum of a metric over the entities that have it, or None if there are none."""
+    values = [metrics[name] for metrics in entities if name in metrics]
+    return sum(values) / divisor if values else None
 
 
 class TrialsByPoint:

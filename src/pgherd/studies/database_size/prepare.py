@@ -36,7 +36,7 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStud
     cache = paths.cache_dir()
     # A template that did not exist before is removed after its measurement. Therefore the largest one determines the space.
     need = templates.needed_bytes([PgbenchLoader("bench", max(request.scales))])
-    disk_space.check_space(node, str(cache / "golden"), need, f"a database of scale {max(request.scales)}")
+    disk_space.check_space(node, str(cache / templates.DIRECTORY), need, f"a database of scale {max(request.scales)}")
     memory = min(MEMORY, facts.memory)
     return PreparedStudy(
         study="database-size",
@@ -53,7 +53,10 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStud
         installation=installation,
         defaults_chosen=(f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}.",),
         settings=(),
-        host_changes=(f"loaded databases in {cache / 'golden'}, one at a time", "a socket in a private directory below /run or /tmp"),
+        host_changes=(
+            f"loaded databases in {cache / templates.DIRECTORY}, one at a time",
+            "a socket in a private directory below /run or /tmp",
+        ),
         disk=need,
         memory=memory,
     )
@@ -66,7 +69,7 @@ def measure(session: RunSession, installations: Mapping[str, Installation], tria
     exist before is removed again, so that the disk never needs room for more than one.
     """
     readings: dict[str, float] = {}
-    sockets = session.sockets / "golden"
+    sockets = session.sockets / "template"
     session.node.make_dir(str(sockets), mode=0o700, user=session.account)
     for _, _, server in trial.deployment.servers():
         installation, contents = installations[server.bin], loaders(session.node, server.databases, server.settings)

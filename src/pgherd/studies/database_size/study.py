@@ -13,6 +13,7 @@ STUDY = Study(
         ("pgherd database-size", ""),
         ("pgherd database-size --scales 1,10,100 --predict 1000,10000", ""),
     ),
+    capability="database size by scale factor",
     common=(*("scales", "predict", "pg-version", "pg-bin", "run-as", "time-budget", "dry-run"),),
     request="DatabaseSizeRequest",
     resolved="DatabaseSizeOptions",

@@ -9,11 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from pgherd.analysis.best_load import contradiction_text, contradictions
 from pgherd.analysis.bootstrap import repeats_for
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.model_selection import ModelSelection, fit_models
 from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE, rounds_of, steady_window
-from pgherd.model.analysis import Analysis, Finding, Grade
+from pgherd.model.analysis import OPEN_END, Analysis, Finding, Grade
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.density import objective, soak, tenants_analyse
 from pgherd.studies.density.curve import (
@@ -27,7 +28,6 @@ from pgherd.studies.density.curve import (
 )
 from pgherd.studies.density.findings import (
     NEVER_BELOW,
-    OPEN_END,
     capacity_findings,
     cpu_rows,
     density_rows,
@@ -37,11 +37,11 @@ from pgherd.studies.density.findings import (
     server_rows,
     shape_findings,
 )
-from pgherd.studies.density.modes import mode_findings, mode_rows, mode_sentence, seconds_near_full
+from pgherd.studies.density.modes import level_warnings, mode_findings, mode_rows, mode_sentence, seconds_near_full
 from pgherd.studies.density.options import REFERENCE_END, DensityOptions, next_point, reference_point
 from pgherd.studies.density.propose import build_trial
 from pgherd.study.grade import check_warnings, failure_warnings, fallback_warnings, grade, judge_answer, qualify_answer, trial_warnings
-from pgherd.study.observation import HERE
+from pgherd.study.observation import CPU_LIMITS, HERE
 from pgherd.study.repeats import join_continuations
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
@@ -88,10 +88,10 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
             tables["soak"] = soak.soak_rows(windows)
             figures["soak"] = {"hours": soak.soaked_hours(windows)}
             warnings += soak.soak_warnings(options, results, windows)
-        run_grade, details = soak.soak_grade(run_grade, windows), []
+        run_grade, details = soak.soak_grade(run_grade, windows), soak.soak_details(windows)
         answer = soak.soak_answer(options, windows)
     else:
-        warnings += _curve_warnings(curve, trials) + _unsteady_warnings(curve) + model_warnings(selection)
+        warnings += _curve_warnings(curve, trials) + level_warnings(curve) + _unsteady_warnings(curve) + model_warnings(selection)
         run_grade, reason = judge_answer(run_grade, _doubts(curve, findings["capacity"]))
     return Analysis(
         answer=qualify_answer(answer, run_grade),
@@ -134,6 +134,9 @@ def _curve_warnings(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[
     if absent:
         warnings.append(f"No finished trial for {_numbers(absent)}")
     warnings += ideal_warnings(curve)
+    contradicting = [str(curve.points[i].databases) for i in contradictions(curve.means)]
+    if contradicting:
+        warnings.append(contradiction_text(_numbers(contradicting)))
     few = [str(point.databases) for point in curve.points if len(point.used) < MIN_TRIALS]
     if few:
         interval = "No interval" if curve.spreads is None else "Interval only from the spread of other points"
@@ -198,7 +201,7 @@ def _doubts(curve: DensityCurve, capacity: Finding) -> list[str]:
         reasons.append("the answer is open, since the crossing was not measured")
     elif capacity.low is None or capacity.high is None:
         reasons.append("the answer has no interval")
-    elif OPEN_END in capacity.note:
+    elif capacity.is_open:
         reasons.append("the answer's interval is open")
     elif capacity.high - capacity.low > 1:
         reasons.append(f"the answer's interval spans {capacity.high - capacity.low:.1f} databases")
@@ -214,29 +217,29 @@ def _doubts(curve: DensityCurve, capacity: Finding) -> list[str]:
 def _answer(curve: DensityCurve, capacity: Finding) -> str:
     """Return the answer in one sentence of at most 20 words."""
     options = curve.options
-    of = options.each + (f" at {options.rate:g} tps each" if options.rate else "")
-    target = f"{100 * options.efficiency:.3g} %"
+    of, target = options.each, f"{100 * options.efficiency:.3g} %"
+    rate = f", {options.rate:g} tps each," if options.rate else ""
 
     def at(databases: float) -> str:
         """Return what these many databases reach."""
         if curve.basis != "cpu":
-            return f"{of} at {target} efficiency"
+            return f"{of}{rate or ' at'} {target} efficiency"
         return f"{of} receives {target} of its CPU" if databases == 1 else f"{of} receive {target} of their CPU"
 
     largest = curve.points[-1]
-    subject = f"Capacity of {len(options.over)} hosts" if len(options.over) > 1 else "Capacity"
+    subject = f"{len(options.over)} hosts" if len(options.over) > 1 else "Capacity"
     if len(curve.points) == 1:
-        return f"{plural(largest.databases)} {of} made {largest.mean:,.0f} tps; a capacity needs several numbers of databases."
+        return f"{plural(largest.databases)} {of}{rate} made {largest.mean:,.0f} tps; a capacity needs several numbers of databases."
     if capacity.value is not None:
         count = math.floor(capacity.value + 1e-9)
         text = f"{subject}: {plural(count)} {at(count)}"
         crossed = floor_tenths(capacity.value)
         if capacity.low is None or capacity.high is None:
-            return f"{text} (crossed at {crossed}, without an interval)."
-        confidence = f"{100 * (capacity.confidence or 0.95):.0f} %"
-        low = floor_tenths(capacity.low)
-        interval = f"from {low}, open" if OPEN_END in capacity.note else f"{low}–{capacity.high:.1f}"
-        return f"{text} (crossed at {crossed}, {confidence} interval {interval})."
+            return f"{text} ({crossed}, without an interval)."
+        interval, low = f"{100 * (capacity.confidence or 0.95):.0f} % interval", floor_tenths(capacity.low)
+        if capacity.is_open:
+            return f"{text} ({interval} from {low})."
+        return f"{text} ({crossed}, {interval} {low}–{capacity.high:.1f})."
     if NEVER_BELOW in capacity.note:
         count = capacity_floor(curve.capacity(curve.basis), largest.databases)
         return f"{subject}: at least {plural(count)} {at(count)}."
@@ -266,11 +269,7 @@ def _by_throughput(curve: DensityCurve, capacity: Finding) -> str:
     text = f"By throughput: {floor_tenths(capacity.value)} databases at {target}"
     if capacity.low is None or capacity.high is None:
         return f"{text}, {_reason_of(capacity)}"
-    interval = (
-        f"from {floor_tenths(capacity.low)}, {OPEN_END}"
-        if OPEN_END in capacity.note
-        else f"{floor_tenths(capacity.low)}–{capacity.high:.1f}"
-    )
+    interval = f"from {floor_tenths(capacity.low)}, {OPEN_END}" if capacity.is_open else f"{floor_tenths(capacity.low)}–{capacity.high:.1f}"
     return f"{text}, {100 * (capacity.confidence or 0.95):.0f} % interval {interval}"
 
 
@@ -302,20 +301,19 @@ def _never_below(curve: DensityCurve) -> str:
 
 
 def _bottleneck(curve: DensityCurve) -> str:
-    """Describe the bottleneck at the largest point, and the points that a quota limits."""
+    """Describe the bottleneck at the largest point, and the points that a CPU limit bounds."""
     largest, options = curve.points[-1], curve.options
     threshold = options.thresholds.max_background_cpu
-    quota_bound = [point.databases for point in curve.points if point.bottleneck == "cpu-quota"]
+    limited = [point for point in curve.points if point.bottleneck in CPU_LIMITS]
     full = [point for point in curve.points if point.bottleneck == "host-cpu" and not _foreign_cores(point, threshold)]
     first_full = full[0] if full else largest
     foreign = _foreign_cores(largest, threshold)
-    limit = "CPU quota" if options.cpu_mode == "quota" else "CPU set"
     hosts = "the hosts are" if len(options.over) > 1 else "the host is"
     clauses = {
         "host-cpu": f"{hosts} full, but {foreign} cores are used outside the containers"
         if foreign
         else f"CPU-bound: {hosts} full from {plural(first_full.databases)} on",
-        "cpu-quota": f"each database is limited by its {limit}, and {hosts} not yet full",
+        **{name: f"each database is limited by its {limit}, and {hosts} not yet full" for name, limit in CPU_LIMITS.items()},
         "rate-limit": "every database met its rate",
         "storage": "the bottleneck is storage",
         "client-cpu": "the bottleneck is the load generator, not the databases",
@@ -324,9 +322,10 @@ def _bottleneck(curve: DensityCurve) -> str:
         "unknown": "the bottleneck is unknown",
     }
     text = clauses[largest.bottleneck]
-    if quota_bound and largest.bottleneck != "cpu-quota":
-        limited = "is limited by its" if quota_bound[-1] == 1 else "are limited by their"
-        text += f"; up to {plural(quota_bound[-1])} {limited} {limit}, which makes the curve linear by construction"
+    if limited and largest.bottleneck not in CPU_LIMITS:
+        verb = "is limited by its" if limited[-1].databases == 1 else "are limited by their"
+        limit = CPU_LIMITS[limited[-1].bottleneck]
+        text += f"; up to {plural(limited[-1].databases)} {verb} {limit}, which makes the curve linear by construction"
     return text
 
 
@@ -344,7 +343,12 @@ def _numbers(databases: Sequence[str]) -> str:
 
 def _next_steps(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:
     steps = [*_larger_point(curve, findings["capacity"]), *_more_repeats(curve)]
-    if any(point.bottleneck == "cpu-quota" for point in curve.points):
+    if curve.levels is not None and curve.options.scheduler == "normal":
+        policy = "batch-clients" if curve.options.external else "batch"
+        steps.append(
+            f"two modes of the CPU scheduler: --scheduler {policy} keeps a woken process from preempting the one that runs; try it"
+        )
+    if any(point.bottleneck in CPU_LIMITS for point in curve.points):
         steps.append(
             "cpu_efficiency in the table 'density': CPU time per transaction (caches, memory, SMT), independent of the CPU time available"
         )
@@ -367,7 +371,7 @@ def _larger_point(curve: DensityCurve, capacity: Finding) -> list[str]:
     """Propose a larger number of databases if the crossing, or its upper bound, is beyond the largest one measured."""
     options = curve.options
     largest, memory_limit = max(options.databases), options.max_databases_in_memory
-    if len(curve.points) == 1 or not (OPEN_END in capacity.note or NEVER_BELOW in capacity.note):
+    if len(curve.points) == 1 or not (capacity.is_open or NEVER_BELOW in capacity.note):
         return []
     if curve.loads[-1] != largest:
         return []  # the plan has a larger point, which should finish first

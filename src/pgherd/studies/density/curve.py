@@ -8,20 +8,23 @@ modes. Therefore the answer is the crossing of the first factor, where it was me
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from pgherd.analysis.best_load import BestLoad, best_load
 from pgherd.analysis.bootstrap import Spread, draw_means, mean_of_point, percentiles, relative_spreads
 from pgherd.analysis.capacity import Capacity, LinearRegion, Retrograde, capacity, linear_region, retrograde
+from pgherd.analysis.clusters import Levels, two_levels
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.levels import Levels, two_levels
 from pgherd.analysis.scaling_model import Array
+from pgherd.analysis.stability import variance_of_mean
 from pgherd.model.result import TrialResult
-from pgherd.studies.density.options import DensityOptions, reference_point
+from pgherd.studies.density.options import DensityOptions, answer_by_cpu, reference_point
+from pgherd.study.observation import Observation
 from pgherd.study.repeats import Repeats, repeats
 
 SINGLE_TOLERANCE = 0.05
@@ -31,6 +34,7 @@ FRACTION_TOLERANCE = 0.05
 
 ON_LEVELS = "the trials of a full host ran on two levels, and a run sees too few changes between them"
 """Reason why a quantity has no interval."""
+TOO_FEW = "too few repeats at all points"
 
 Basis = Literal["cpu", "reference", "single"]
 """What a capacity compares: CPU received ÷ CPU allocated, throughput ÷ (N × reference), or throughput ÷ (N × single database)."""
@@ -74,7 +78,7 @@ class DensityCurve:
     Attributes:
         region: where throughput grows in proportion.
         reference_index: index of the reference's point.
-        reference: its throughput per database.
+        least: the smallest relative variance of each point, by the seconds within its trials.
         spreads: relative variance of the throughput at each point. None: too few repeats.
         draws: plausible mean throughputs, shape (resamples, points). None: too few repeats.
         cpu_shares: CPU received ÷ CPU allocated, per point and trial. None: not measured at every point, or no limit.
@@ -89,7 +93,7 @@ class DensityCurve:
     single: DensityPoint | None
     region: LinearRegion
     reference_index: int
-    reference: Estimate
+    least: tuple[float, ...]
     spreads: tuple[Spread, ...] | None
     draws: Array | None
     cpu_shares: tuple[tuple[float, ...], ...] | None
@@ -99,8 +103,7 @@ class DensityCurve:
     @property
     def basis(self) -> Basis:
         """What the answer compares: the CPU received if the CPU is the expected limit and was measured, otherwise throughput."""
-        by_cpu = self.cpu_shares is not None and self.options.rate is None and self.options.bound_by == "cpu"
-        return "cpu" if by_cpu else "reference"
+        return "cpu" if self.cpu_shares is not None and answer_by_cpu(self.options) else "reference"
 
     @property
     def single_deviation(self) -> float | None:
@@ -116,16 +119,77 @@ class DensityCurve:
         """Ideal throughput per database."""
         return self.single.mean if basis == "single" and self.single is not None else self.reference.value
 
+    @cached_property
+    def reference(self) -> Estimate:
+        """Throughput per database of the reference."""
+        index = self.reference_index
+        per_database = [throughput / self.loads[index] for throughput in self.points[index].throughputs]
+        return self._mean(index, per_database, None if self.spreads is None else self.spreads[index])
+
     def throughput(self, index: int) -> Estimate:
         """Mean throughput at one point. A full host on two levels has no interval, see ``capacity``."""
-        point = self.points[index]
-        if self._on_levels(index):
-            note = f"no interval: {ON_LEVELS}; the trials range from {min(point.throughputs):,.0f} to {max(point.throughputs):,.0f}"
-            return Estimate(point.mean, None, None, None, len(point.used), "mean of repeats", note)
-        return mean_of_point(point.throughputs, None if self.spreads is None else self.spreads[index])
+        return self._mean(index, self.points[index].throughputs, None if self.spreads is None else self.spreads[index])
 
-    def _on_levels(self, index: int) -> bool:
-        return self.levels is not None and self.options.near_full(self.loads[index])
+    def estimates(self, take: Callable[[Observation], float | None]) -> list[Estimate | None]:
+        """Mean of a quantity at each point, such as CPU per transaction, by the rules of its throughput. None: no trial has it."""
+        values = [point.values(take) for point in self.points]
+        known = self._measured(values)
+        spreads = relative_spreads([values[i] for i in known], self._groups(known), [self.least[i] for i in known])
+        of_point = dict(zip(known, spreads or (), strict=False))
+        return [self._mean(i, values[i], of_point.get(i)) if i in known else None for i in range(len(values))]
+
+    @cached_property
+    def relative_costs(self) -> list[Estimate | None]:
+        """CPU per transaction at each point ÷ that of the reference. None: it was not measured at one of the two."""
+        values = [point.values(lambda observation: observation.cpu_per_tx) for point in self.points]
+        known = self._measured(values)
+        if self.reference_index not in known:
+            return [None] * len(values)
+        drawn = draw_means([values[i] for i in known], self._groups(known), [self.least[i] for i in known], seed=self.options.seed + 2)
+        return [self._relative_cost(i, values, known, drawn) if i in known else None for i in range(len(values))]
+
+    def _relative_cost(self, index: int, values: Sequence[Sequence[float]], known: Sequence[int], drawn: Array | None) -> Estimate:
+        reference = values[self.reference_index]
+        ratio = math.fsum(values[index]) / len(values[index]) / (math.fsum(reference) / len(reference))
+        trials = min(len(values[index]), len(reference))
+        if index == self.reference_index:
+            return Estimate(1.0, None, None, None, trials, "by definition", "no interval: 1 by definition")
+        if drawn is None or self._on_levels(index, self.reference_index):
+            return Estimate(ratio, None, None, None, trials, "ratio of means", f"no interval: {TOO_FEW if drawn is None else ON_LEVELS}")
+        low, high = percentiles(drawn[:, known.index(index)] / drawn[:, known.index(self.reference_index)])
+        return Estimate(ratio, low, high, 0.95, trials, "ratio of means, interval from the spread of repeats")
+
+    def _measured(self, values: Sequence[Sequence[float]]) -> list[int]:
+        return [i for i, of_point in enumerate(values) if of_point and math.fsum(of_point) > 0]
+
+    def _groups(self, indices: Sequence[int]) -> list[int]:
+        return [self.options.near_full(self.loads[i]) for i in indices]
+
+    def _mean(self, index: int, values: Sequence[float], spread: Spread | None) -> Estimate:
+        if self._on_levels(index):
+            low, high = (f"{end:,.0f}" if end >= 100 else f"{end:.3g}" for end in (min(values), max(values)))
+            note = f"no interval: {ON_LEVELS}; the trials range from {low} to {high}"
+            return Estimate(math.fsum(values) / len(values), None, None, None, len(values), "mean of repeats", note)
+        mean = mean_of_point(values, spread)
+        return mean if mean.low is None else replace(mean, low=max(mean.low, 0.0))
+
+    def _on_levels(self, *indices: int) -> bool:
+        return self.levels is not None and any(self.options.near_full(self.loads[index]) for index in indices)
+
+    @cached_property
+    def peak(self) -> BestLoad:
+        """The highest throughput, and the numbers that cannot be told from the one that has it."""
+        if self.levels is None:
+            return best_load(self.means, self.draws, self.trials())
+        best = best_load(self.means, None, self.trials())
+        return replace(best, value=replace(best.value, note=f"no interval: {ON_LEVELS}"))
+
+    @cached_property
+    def beyond_peak(self) -> Retrograde:
+        """Throughput at the largest number of databases, relative to the peak."""
+        if self.levels is None:
+            return retrograde(self.loads, self.means, self.draws, self.trials())
+        return retrograde(self.loads, self.means, None, self.trials(), ON_LEVELS)
 
     def efficiencies(self, basis: Basis) -> Array:
         """Efficiency at every point: CPU received ÷ allocated, or measured ÷ ideal throughput."""
@@ -140,8 +204,10 @@ class DensityCurve:
         if self.draws is None:
             return None
         per_database = self.draws / np.asarray(self.loads)
-        single = basis == "single" and self.single is not None
-        return np.asarray(per_database / per_database[:, 0 if single else self.reference_index][:, None])
+        return np.asarray(per_database / per_database[:, self._ideal_index(basis)][:, None])
+
+    def _ideal_index(self, basis: Basis) -> int:
+        return 0 if basis == "single" and self.single is not None else self.reference_index
 
     def capacity(self, basis: Basis) -> Capacity:
         """The largest number of databases at the target efficiency.
@@ -199,13 +265,13 @@ class DensityCurve:
         draws = self.efficiency_draws(basis)
         above = next(i for i, n in enumerate(self.loads) if n >= at)
         trials = min(len(self.points[i].used) for i in (above - 1, above))
-        if draws is None:
-            return Estimate(value, None, None, None, trials, "linear interpolation", "no interval: too few repeats"), note
+        if draws is None or (basis != "cpu" and self._on_levels(above - 1, above, self._ideal_index(basis))):
+            reason = TOO_FEW if draws is None else ON_LEVELS
+            return Estimate(value, None, None, None, trials, "linear interpolation", f"no interval: {reason}"), note
         low, high = percentiles(np.array([interpolate(row) for row in draws]))
         return Estimate(value, low, high, 0.95, trials, "linear interpolation, interval from the spread of repeats"), note
 
     def efficiency(self, index: int, basis: Basis) -> Estimate:
-        """Efficiency at one point."""
         point = self.points[index]
         value, trials = float(self.efficiencies(basis)[index]), len(point.used)
         if basis == "single" and point is self.single:
@@ -216,8 +282,8 @@ class DensityCurve:
         method = {"cpu": "CPU received ÷ CPU allocated", "reference": "measured ÷ (N × reference)", "single": "measured ÷ (N × single)"}[
             basis
         ]
-        if draws is None or (basis != "cpu" and self._on_levels(index)):
-            reason = "too few repeats at all points" if draws is None else ON_LEVELS
+        if draws is None or (basis != "cpu" and self._on_levels(index, self._ideal_index(basis))):
+            reason = TOO_FEW if draws is None else ON_LEVELS
             return Estimate(value, None, None, None, trials, method, f"no interval: {reason}")
         low, high = percentiles(draws[:, index])
         return Estimate(value, low, high, 0.95, trials, f"{method}, interval from the spread of repeats")
@@ -232,9 +298,8 @@ def density_curve(options: DensityOptions, points: Sequence[DensityPoint]) -> De
     index = loads.index(reference_point(options, loads))
     shares = [tuple(point.values(lambda observation: observation.given)) for point in points]
     limited = options.cpu_mode != "none" and all(len(values) == len(point.used) for values, point in zip(shares, points, strict=True))
-    draws = draw_means(throughputs, groups, seed=options.seed)
-    spreads = relative_spreads(throughputs, groups)
-    reference = mean_of_point(throughputs[index], None if spreads is None else spreads[index])
+    least = tuple(variance_of_mean([observation.per_second for observation in point.used]) for point in points)
+    spreads = relative_spreads(throughputs, groups, least)
     return DensityCurve(
         options=options,
         points=tuple(points),
@@ -243,27 +308,37 @@ def density_curve(options: DensityOptions, points: Sequence[DensityPoint]) -> De
         single=points[0] if points[0].databases == 1 else None,
         region=linear_region(loads, means),
         reference_index=index,
-        reference=reference.scaled(1 / loads[index]),
+        least=least,
         spreads=None if spreads is None else tuple(spreads),
-        draws=draws,
+        draws=draw_means(throughputs, groups, least, seed=options.seed),
         cpu_shares=tuple(shares) if limited else None,
         cpu_draws=draw_means(shares, groups, seed=options.seed + 1) if limited else None,
-        levels=two_levels(rates_near_full(options, points)),
+        levels=levels_near_full(options, points),
     )
 
 
-def rates_near_full(options: DensityOptions, points: Sequence[DensityPoint]) -> list[float]:
-    """Transactions per CPU-second of each trial from 90 % of the cores on, or per second if a trial's CPU was not measured."""
-    observations = [observation for point in points if options.near_full(point.databases) for observation in point.used]
-    costs = [observation.cpu_per_tx for observation in observations]
-    if all(cost is not None for cost in costs):
-        return [1000 / cost for cost in costs if cost]
-    return [observation.throughput for observation in observations]
+def rates_near_full(options: DensityOptions, points: Sequence[DensityPoint]) -> dict[int, list[float]]:
+    """Return the rate of each trial from 90 % of the cores on, by number of databases.
+
+    It is transactions per CPU-second, or per second if the CPU of a trial was not measured.
+    """
+    full = [point for point in points if options.near_full(point.databases)]
+    costs = {point.databases: [observation.cpu_per_tx for observation in point.used] for point in full}
+    if all(cost for of_point in costs.values() for cost in of_point):
+        return {databases: [1000 / cost for cost in of_point if cost] for databases, of_point in costs.items()}
+    return {point.databases: point.throughputs for point in full}
 
 
-def beyond_peak(curve: DensityCurve) -> Retrograde:
-    """Throughput at the largest number of databases, relative to the peak."""
-    return retrograde(curve.loads, [point.throughputs for point in curve.points])
+def levels_near_full(options: DensityOptions, points: Sequence[DensityPoint]) -> Levels | None:
+    """Return the two levels of the trials from 90 % of the cores on, or None if they are on one level.
+
+    Where no number of databases had both levels, it is the number that makes the difference, as in a fall beyond the peak.
+    """
+    rates = rates_near_full(options, points).values()
+    levels = two_levels([rate for of_point in rates for rate in of_point])
+    if levels is None or not any(min(of_point) < levels.split < max(of_point) for of_point in rates):
+        return None
+    return levels
 
 
 def capacity_floor(estimate: Capacity, largest: float) -> int:

@@ -24,6 +24,7 @@ BAR_NOTE = "Bars are intervals. A point without one has too few repeats."
 
 _LIMITS = {
     "cpu-quota": ("limited by the CPU quota", "#ffffff", BLUE, "square"),
+    "cpuset": ("limited by the CPU set", "#ffffff", BLUE, "square"),
     "host-cpu": limited_by_host("limited by the host"),
     "rate-limit": ("met its rate", SKY, BLUE, "diamond"),
     "storage": STORAGE,
@@ -320,32 +321,33 @@ def latency(inputs: FigureInputs) -> Figure:
 
 @register("modes")
 def modes(inputs: FigureInputs) -> Figure:
-    """Draw the throughput of the trials from 90 % of the cores on, by second, with the two levels if there are any."""
+    """Draw the throughput of the trials from 90 % of the cores on, by second, in the colours of their modes as in the table 'modes'."""
     seconds = inputs.analysis.figures.get("seconds")
     series: dict[str, list[tuple[float, float]]] = {}
+    mode_of: dict[str, str] = {}
     for row in seconds if isinstance(seconds, list) else []:
         series.setdefault(str(row["trial"]), []).append((float(row["second"]) + 0.5, float(row["throughput"]) / 1e3))
+        mode_of[str(row["trial"])] = str(row.get("mode", ""))
     series = {name: points for name, points in series.items() if len(points) > 2}
     if not series:
         raise FigureUnavailable("no trial from 90 % of the cores on has its throughput by second")
     means = {name: math.fsum(y for _, y in points) / len(points) for name, points in series.items()}
     low, high = min(means.values()), max(means.values())
-    middle = math.sqrt(low * high) if finite(inputs.analysis.findings.get("fast_level")) is not None else 0.0
     top = chart_style.nice_ceiling(max(y for points in series.values() for _, y in points) * 1.02)
     right = max(x for points in series.values() for x, _ in points) + 0.5
     axis = alt.Axis(title="seconds since the start of the measured period", format="d", values=chart_style.whole_ticks(right))
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
     y = alt.Y("y:Q", title="thousand transactions/s", scale=alt.Scale(domain=[0, top], nice=False))
     lines: list[chart_style.Line] = [
-        (points, BLUE if means[name] >= middle else VERMILLION, 1.2, [1, 0]) for name, points in series.items()
+        (points, VERMILLION if mode_of[name] == "slow" else BLUE, 1.2, [1, 0]) for name, points in series.items()
     ]
     sentence = f"At a full host, {len(series)} trials made {low:.3g} to {high:.3g} thousand transactions/s"
-    if middle:
-        slow = sum(mean < middle for mean in means.values())
+    slow = sum(mode_of[name] == "slow" for name in series)
+    if any(mode_of.values()):
         sentence += f", in two modes: {slow} slow and {len(series) - slow} fast"
-    subtitle = "One line per trial with at least 90 % of the cores allocated. " + (
-        "Blue is the fast mode, red the slow one." if middle else "The trials show one level with noise."
-    )
+    told = "Blue is the fast mode, red the slow one, as in the table 'modes'."
+    subtitle = "One line per trial with at least 90 % of the cores allocated. "
+    subtitle += told if any(mode_of.values()) else "The trials show one level with noise."
     chart = alt.layer(
         *chart_style.lines(lines, x, y), width=chart_style.plot_width([""]), height=HEIGHT, title=chart_style.title(sentence, subtitle)
     )

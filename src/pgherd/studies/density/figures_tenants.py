@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import altair as alt
 
 from pgherd.model.text import clean
@@ -52,37 +54,48 @@ def tenants(inputs: FigureInputs) -> Figure:
 
 @register("phases")
 def phases(inputs: FigureInputs) -> Figure:
-    """Draw the late transactions of the worst tenant of each class by phase, at the largest size of the table: who suffered, and when."""
-    rows = [row for row in inputs.analysis.tables.get("phases", []) if finite(row["late_share"]) is not None]
-    if not rows:
-        raise FigureUnavailable("no class with phases has an objective" if "phases" in inputs.analysis.tables else "")
-    size = max(finite(row["tenants"]) or 0.0 for row in rows)
-    points = [
-        {"phase": finite(row["phase"]), "late": 100 * (finite(row["late_share"]) or 0.0), "class": clean(row["class"])}
-        for row in rows
-        if finite(row["tenants"]) == size
-    ]
-    names = list(dict.fromkeys(str(point["class"]) for point in points))
+    """Draw who suffered, and when, at the largest size of the table.
+
+    A class with an objective has the late transactions of its worst tenant by phase, another one the throughput of its slowest tenant.
+    """
+    rows = inputs.analysis.tables.get("phases", [])
+    judged = {clean(row["class"]) for row in rows if finite(row["late_share"]) is not None}
+    size = max((finite(row["tenants"]) or 0.0 for row in rows), default=0.0)
+    names = list(dict.fromkeys(clean(row["class"]) for row in rows))
+    panels = []
+    for key, title, shown in (
+        ("late_share", "late transactions of the worst tenant, %", [name for name in names if name in judged]),
+        ("kept_share", "slowest tenant, % of its rate or of one alone", [name for name in names if name not in judged]),
+    ):
+        points = [
+            {"phase": finite(row["phase"]), "y": 100 * value, "class": clean(row["class"])}
+            for row in rows
+            if clean(row["class"]) in shown and finite(row["tenants"]) == size and (value := finite(row[key])) is not None
+        ]
+        if points:
+            panels.append(_by_phase(points, names, title))
+    if not panels:
+        raise FigureUnavailable("no class has a load in a phase" if "phases" in inputs.analysis.tables else "")
+    sentence = f"Who suffered, and when, with {size:g} tenants"
+    text = "Late transactions of classes with an objective, throughput of the others. Median of the blocks."
+    return Figure(sentence, chart_style.panels(panels, sentence, text, spacing=14), (TRIALS,))
+
+
+def _by_phase(points: Sequence[Mapping[str, object]], names: Sequence[str], title: str) -> alt.Chart:
+    """Return one panel: a line for each class of the points. ``names`` are all classes, so that each has one colour in all panels."""
     colour = alt.Color("class:N", scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])), legend=alt.Legend(title="class"))
-    chart = (
-        alt.Chart(data(points))
-        .mark_line(strokeWidth=1.8, point=True)
-        .encode(
-            x=alt.X("phase:Q", title="phase", axis=alt.Axis(tickMinStep=1, grid=False)),
-            y=alt.Y("late:Q", title="late transactions of the worst tenant, %", axis=alt.Axis(format="~r")),
-            color=colour,
-        )
+    chart = alt.Chart(data(points)).mark_line(strokeWidth=1.8, point=True)
+    encoded: alt.Chart = chart.encode(
+        x=alt.X("phase:Q", title="phase", axis=alt.Axis(tickMinStep=1, grid=False)),
+        y=alt.Y("y:Q", title=title, axis=alt.Axis(format="~r"), scale=alt.Scale(zero=True)),
+        color=colour,
     )
-    sentence = f"Late transactions by phase with {size:g} tenants"
-    chart = chart.properties(
-        width=chart_style.plot_width(), height=HEIGHT, title=chart_style.title(sentence, "Median of the blocks. Idle tenants have none.")
-    )
-    return Figure(sentence, chart, (TRIALS,))
+    return encoded.properties(width=chart_style.plot_width(), height=HEIGHT)
 
 
 @register("fairness")
 def fairness(inputs: FigureInputs) -> Figure:
     """Draw the general figure, but not for a mix: tenants of different classes have different throughputs."""
-    if TABLE in inputs.analysis.tables:
+    if TABLE in inputs.analysis.tables or "idle_servers" in inputs.analysis.tables:
         raise FigureUnavailable("")
     return trial_figures.fairness(inputs)

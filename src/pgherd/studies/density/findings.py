@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from pgherd.analysis.intervals import Estimate, mean_interval, ratio_of_means
-from pgherd.model.analysis import Finding
+from pgherd.analysis.intervals import Estimate, mean_interval
+from pgherd.model.analysis import OPEN_END, Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.density.curve import (
     ON_LEVELS,
@@ -14,19 +15,16 @@ from pgherd.studies.density.curve import (
     Basis,
     DensityCurve,
     DensityPoint,
-    beyond_peak,
     capacity_floor,
     floor_tenths,
     plural,
 )
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.observation import Observation
+from pgherd.study.observation import CPU_LIMITS, Observation
 from pgherd.study.repeats import NO_CONTAINER_CPU, PART_NOT_SEEN, cpu_cells, mean_finding, named_parts, part_cpu
 
 Row = dict[str, Finding | str | int | float | None]
 
-OPEN_END = "upper bound not reached"
-"""Part of a capacity's note if its interval ends above the largest number measured."""
 NEVER_BELOW = "efficiency never fell below"
 """Part of a capacity's note if no measured point is below the target efficiency."""
 OVERHEAD_FRACTION = 0.8
@@ -162,19 +160,26 @@ def shape_findings(curve: DensityCurve) -> dict[str, Finding]:
         single = as_finding(curve.throughput(0), "tps", note)
     else:
         single = missing("tps", NO_SINGLE)
-    best = max(range(len(curve.means)), key=curve.means.__getitem__)
+    best, beyond = curve.peak.index, curve.beyond_peak
     rising = best == len(curve.means) - 1 and len(curve.means) > 1
-    note = f"at {plural(curve.loads[best])}" + ("; still rising at the largest number measured" if rising else "")
-    beyond = beyond_peak(curve)
+    note = f"at {_peak_numbers(curve)}" + ("; still rising at the largest number measured" if rising else "")
     rule = "the smallest number, as the cores are unknown" if curve.options.fleet else "the largest number up to 75 % of a full host"
     return {
         "single_database_throughput": single,
         "reference_throughput": as_finding(curve.reference, "tps per database", f"of each of {curve.reference_text}, {rule}"),
         "linear_range_end": _linear_range_end(curve),
-        "peak_throughput": as_finding(curve.throughput(best), "tps", note),
+        "peak_throughput": as_finding(curve.peak.value, "tps", note),
         "saturation_point": _saturation(curve, best, rising=rising),
         "retrograde_ratio": as_finding(beyond.ratio, "ratio", f"largest number ÷ best ({plural(beyond.best)}): {beyond.note}"),
     }
+
+
+def _peak_numbers(curve: DensityCurve) -> str:
+    """Return ``10 databases``, or ``9, 10 or 12 databases, which cannot be told apart``."""
+    *others, last = (curve.loads[i] for i in curve.peak.candidates or (curve.peak.index,))
+    if not others:
+        return plural(last)
+    return f"{', '.join(f'{n:g}' for n in others)} or {plural(last)}, which cannot be told apart"
 
 
 def _linear_range_end(curve: DensityCurve) -> Finding:
@@ -183,9 +188,10 @@ def _linear_range_end(curve: DensityCurve) -> Finding:
         return missing("databases", SINGLE_POINT, **shape)
     region = curve.region
     note = f"the next number measured, {region.next:g}, is no longer in it" if region.next else "the data end before the linear region does"
-    quota_bound = [point.databases for point in curve.points if point.bottleneck == "cpu-quota" and point.databases <= region.end]
-    if quota_bound:
-        note += f"; a CPU quota limits the databases up to {quota_bound[-1]}, which makes the curve linear there by construction"
+    limited = [point for point in curve.points if point.bottleneck in CPU_LIMITS and point.databases <= region.end]
+    if limited:
+        limit = CPU_LIMITS[limited[-1].bottleneck]
+        note += f"; a {limit} limits the databases up to {limited[-1].databases}, which makes the curve linear there by construction"
     return Finding(
         value=region.end,
         unit="databases",
@@ -245,7 +251,7 @@ def _full_host_efficiency(curve: DensityCurve) -> dict[str, Finding]:
         else as_finding(single, "ratio", single_note + "; all cores allocated", **reference),
         "cpu_efficiency_at_saturation": missing("ratio", "no point with all cores allocated was measured")
         if index is None
-        else cpu_efficiency(curve, curve.points[index]),
+        else cpu_efficiency(curve, index),
     }
 
 
@@ -356,20 +362,19 @@ def _pgherd_cpu(curve: DensityCurve) -> Finding:
     return as_finding(mean_interval(values), "cores", "pgherd with its sampling backends, over all trials")
 
 
-def cpu_efficiency(curve: DensityCurve, point: DensityPoint) -> Finding:
+def cpu_efficiency(curve: DensityCurve, index: int) -> Finding:
     """CPU time per transaction of the reference ÷ that of N databases."""
-    reference = curve.points[curve.reference_index].values(_cost)
-    several = point.values(_cost)
-    if not reference or not several:
+    cost = curve.relative_costs[index]
+    if cost is None:
         return missing("ratio", NO_CONTAINER_CPU)
-    if point is curve.points[curve.reference_index]:
-        return Finding(value=1.0, unit="ratio", n=len(several), method="by definition", note="no interval: 1 by definition")
-    note = "; ".join(text for text in (f"reference: {curve.reference_text}", point.note) if text)
-    return as_finding(ratio_of_means(reference, several), "ratio", note, method="CPU/tx of the reference ÷ CPU/tx of N, log t interval")
-
-
-def _cost(observation: Observation) -> float | None:
-    return observation.cpu_per_tx
+    low, high = (None if end is None else 1 / end for end in (cost.high, cost.low))
+    note = "; ".join(text for text in (f"reference: {curve.reference_text}", curve.points[index].note) if text)
+    return as_finding(
+        replace(cost, value=1 / cost.value, low=low, high=high),
+        "ratio",
+        note,
+        method=f"CPU/tx of the reference ÷ CPU/tx of N, {cost.method}",
+    )
 
 
 # ---- warnings about the ideal
@@ -410,10 +415,9 @@ def _above_ideal_warnings(curve: DensityCurve) -> list[str]:
     points, beyond_chance = [], False
     for index in above:
         efficiency = curve.efficiency(index, "reference")
-        if efficiency.low is None:
-            spread = ", too few repeats for an interval"
-        else:
-            spread = ", within the spread of the repeats" if efficiency.low <= 1 else ""
+        spread = ""
+        if efficiency.low is None or efficiency.low <= 1:
+            spread = f", {efficiency.note or 'within the spread of the repeats'}"
         beyond_chance = beyond_chance or not spread
         points.append(f"{100 * efficiency.value:.0f} % at {plural(curve.points[index].databases)}{spread}")
     text = f"Efficiency is above 100 %: {'; '.join(points)}. Transactions cost less CPU time there than at the reference if CPU efficiency "
@@ -426,10 +430,11 @@ def _above_ideal_warnings(curve: DensityCurve) -> list[str]:
 
 def density_rows(curve: DensityCurve) -> list[Row]:
     """One row per number of databases: E1's columns, CPU, latency and fairness."""
-    return [_density_row(curve, index) for index in range(len(curve.points))]
+    means = {name: curve.estimates(take) for name, (take, *_) in _MEANS.items()}
+    return [_density_row(curve, index, {name: column[index] for name, column in means.items()}) for index in range(len(curve.points))]
 
 
-def _density_row(curve: DensityCurve, index: int) -> Row:
+def _density_row(curve: DensityCurve, index: int, means: dict[str, Estimate | None]) -> Row:
     options, point = curve.options, curve.points[index]
     n = point.databases
     fraction = options.fraction(n)
@@ -439,10 +444,8 @@ def _density_row(curve: DensityCurve, index: int) -> Row:
         "allocated_share": missing("ratio", NO_CORES) if options.fleet else fraction,
         "throughput": as_finding(curve.throughput(index), "tps", point.note),
     }
-    if any(observation.nopm is not None for observation in point.used):
-        row["nopm"] = mean_finding(
-            point, lambda observation: observation.nopm, "NOPM", "", "committed new orders per minute of all databases"
-        )
+    if means["nopm"] is not None:
+        row["nopm"] = _mean_cell(curve, point, "nopm", means["nopm"])
     row["ideal"] = as_finding(curve.reference.scaled(n), "tps", method="reference × N")
     row["efficiency"] = as_finding(curve.efficiency(index, "reference"), "ratio", point.note)
     if curve.single is not None:
@@ -450,9 +453,9 @@ def _density_row(curve: DensityCurve, index: int) -> Row:
     else:
         row["efficiency_vs_single"] = missing("ratio", NO_SINGLE)
     row["cpu_share"] = missing("ratio", NO_CPU_SHARE) if curve.cpu_shares is None else as_finding(curve.efficiency(index, "cpu"), "ratio")
-    row["throughput_per_core"] = mean_finding(point, _per_available_core, "tps per core", "the host's CPU was not measured")
-    row["cpu_per_tx"] = _cpu_per_tx(curve, point)
-    row["cpu_efficiency"] = cpu_efficiency(curve, point)
+    row["throughput_per_core"] = _mean_cell(curve, point, "throughput_per_core", means["throughput_per_core"])
+    row["cpu_per_tx"] = _mean_cell(curve, point, "cpu_per_tx", means["cpu_per_tx"])
+    row["cpu_efficiency"] = cpu_efficiency(curve, index)
     for name, latency in _LATENCY.items():
         row[name] = mean_finding(point, latency, "ms", NO_PERCENTILE, "median over the databases")
     row["jain_index"] = mean_finding(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
@@ -482,11 +485,23 @@ def _e1_reference(fraction: float) -> dict[str, str]:
     return {} if value is None else {"experiment": "E1", "published": f"{value:.3f} at about the same fraction of the cores"}
 
 
-def _cpu_per_tx(curve: DensityCurve, point: DensityPoint) -> Finding:
-    scope = (
+_MEANS: dict[str, tuple[Callable[[Observation], float | None], str, str]] = {
+    "nopm": (lambda observation: observation.nopm, "NOPM", ""),
+    "throughput_per_core": (_per_available_core, "tps per core", "the host's CPU was not measured"),
+    "cpu_per_tx": (lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU),
+}
+"""Quantities that vary with the throughput, and have an interval only where it has: how to get them, unit, reason of an absence."""
+
+
+def _mean_cell(curve: DensityCurve, point: DensityPoint, name: str, mean: Estimate | None) -> Finding:
+    _, unit, absent = _MEANS[name]
+    if mean is None:
+        return missing(unit, absent)
+    servers = (
         "the loaded containers with the clients in them" if curve.options.client_placement == "inside" else "the servers without clients"
     )
-    return mean_finding(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
+    notes = {"nopm": "committed new orders per minute of all databases", "cpu_per_tx": f"CPU time of {servers}"}
+    return as_finding(mean, unit, "; ".join(text for text in (notes.get(name), point.note) if text))
 
 
 def server_rows(curve: DensityCurve, results: Sequence[TrialResult]) -> list[Row]:

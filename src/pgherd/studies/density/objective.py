@@ -74,7 +74,7 @@ def _fault(options: DensityOptions, results: Sequence[TrialResult], rate: float 
         return "one database made no throughput without a rate"
     if capacity is not None and rate > capacity:
         return (
-            f"--rate {rate:g} exceeds the capacity of one database, {capacity:,.0f} tps with {options.clients} clients; give at most "
+            f"--rate {rate:g} exceeds one database's {capacity:,.0f} tps with {options.clients} clients; give "
             f"--rate {objectives.rounded_down(capacity):g}, or more --vcpus or --clients"
         )
     if objectives.block_seconds(options, rate) is None:
@@ -148,10 +148,10 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult], build: Buil
     if not _tallies(options, search, results):
         return refused("no block was measured", results, findings)
     analysis = analyse_search(options, search, _subject(options, results, rate, build), results, findings)
+    detail = f"Each database has {rate:g} tps"
     if options.rate is None:
-        detail = f"The rate is {100 * USUAL_RATE:.0f} % of what one database makes without a rate ({capacity:,.0f} tps)."
-        analysis = analysis.model_copy(update={"details": [*analysis.details, detail]})
-    return analysis
+        detail += f", {100 * USUAL_RATE:.0f} % of what one makes without a rate ({capacity:,.0f} tps)"
+    return analysis.model_copy(update={"details": [*analysis.details, f"{detail}."]})
 
 
 def _subject(options: DensityOptions, results: Sequence[TrialResult], rate: float, build: Build) -> Subject:
@@ -163,7 +163,7 @@ def _subject(options: DensityOptions, results: Sequence[TrialResult], rate: floa
         alternative = f"--rate {found:g}"
 
     def text(databases: float) -> str:
-        return f"{_databases(databases)} at {rate:g} tps{' each keep' if databases > 1 else ' keeps'}"
+        return f"{_databases(databases)} at {rate:g} tps keep{'' if databases > 1 else 's'}"
 
     return Subject("databases", "databases", text, _databases, lambda databases: databases * rate, more, alternative)
 

@@ -13,6 +13,7 @@ from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.fleet import FleetServer
 from pgherd.model.units import Duration
 from pgherd.studies.density.tenant_mix import TenantClass
+from pgherd.studies.density.tenant_table import TenantTable
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 from pgherd.study.objectives import ObjectiveOptions, ObjectiveRequest
 from pgherd.study.option import WORKLOAD, null_means_default, option, redefined
@@ -21,6 +22,17 @@ SMALL_HOST_CORES = 32
 E1_VCPUS = 4.0
 VCPUS_TEXT = f"{E1_VCPUS:g}; cores/8 below {SMALL_HOST_CORES} cores"
 """Default vCPUs of a database: those of E1, or an eighth of a small host."""
+
+
+def default_vcpus(cores: float) -> float:
+    """Return the default vCPUs of a database on a host with this number of cores."""
+    return E1_VCPUS if cores >= SMALL_HOST_CORES else cores / 8
+
+
+def default_clients(vcpus: float) -> int:
+    """Return the default number of clients of a database."""
+    return max(2, round(2 * vcpus))
+
 
 REFERENCE_FRACTION = 0.6
 """Fraction of a full host that is measured as the reference."""
@@ -49,8 +61,10 @@ class DensityOptions(ObjectiveOptions, DatabaseOptions):
     bound_by: Literal["cpu", "io"] = "cpu"
     over: tuple[Host, ...] = Field((), description="hosts of the databases; cores and memory are totals; empty: one host")
     placement: str = "spread"
+    cpu_nodes: tuple[int, ...] = Field((), description="NUMA node of each CPU of this host's share, in their order; empty: unknown")
     fleet: tuple[FleetServer, ...] = Field((), description="existing servers of a list; empty: pgherd starts servers, or loads only dsn")
     tenants: tuple[TenantClass, ...] = Field((), description="classes of tenants; empty: all databases are alike")
+    tenant_table: TenantTable | None = Field(None, description="table of databases that the classes of tenants are from")
     max_databases_in_memory: int | None = Field(None, description="maximum number of databases in the memory budget; None: unknown")
     soak_seconds: float | None = Field(None, gt=0)
     soak_window: float = Field(SOAK_WINDOW, gt=0, description="length of a soak's phases in seconds; drift is judged over them")
@@ -69,6 +83,10 @@ class DensityOptions(ObjectiveOptions, DatabaseOptions):
     def with_variant_options(self, options: Mapping[str, Model]) -> Self:
         """Return a copy with these classes of tenants."""
         return self.model_copy(update={"tenants": tuple(TenantClass.model_validate(one.model_dump()) for one in options.values())})
+
+    def documents(self) -> Mapping[str, str]:
+        """Return the classes that are from a table, as a file for --tenants."""
+        return {} if self.tenant_table is None else {"tenants.yaml": self.tenant_table.document}
 
     @property
     def full(self) -> float:
@@ -95,7 +113,7 @@ class DensityOptions(ObjectiveOptions, DatabaseOptions):
         if listed is None:
             return super().container(name)
         database = self.database_called("bench").model_copy(update={"scale": listed.scale or self.scale})
-        external = self.external_server(listed.dsn, listed.direct, listed.version, database)
+        external = self.external_server(listed.dsn, listed.direct, listed.version, database, pooled=listed.pooled)
         cgroup = None if listed.prometheus is not None else listed.container
         return Container(name=name, runtime="external", cgroup=cgroup, prometheus=listed.prometheus, servers=(external,))
 
@@ -125,6 +143,11 @@ def reference_point(options: DensityOptions, databases: Sequence[float]) -> floa
     If the cores are unknown, it is the smallest number, because a larger one may already wait for others.
     """
     return max((n for n in databases if options.fraction(n) <= REFERENCE_END + 1e-9), default=min(databases))
+
+
+def answer_by_cpu(options: DensityOptions) -> bool:
+    """Whether the answer compares the CPU received, if it was measured: it is limited and the expected bottleneck, and no rate is given."""
+    return options.cpu_mode != "none" and options.rate is None and options.bound_by == "cpu"
 
 
 def choose_points(cores: float, vcpus: float, efficiency: float = 0.85, limit: int | None = None) -> tuple[int, ...]:
@@ -182,9 +205,10 @@ class DensityRequest(ObjectiveRequest, DatabaseRequest):
     """Options of ``pgherd density`` as given on the command line or in a scenario."""
 
     databases: tuple[int, ...] | None = option(
-        None, "Numbers of databases to load.", metavar="N,N,…", computed="1 to 125 % of the cores", web=True
+        None, "Numbers of databases to load.", metavar="N,N,…", computed="1 to 150 % of the cores", web=True
     )
-    tenants: str | None = option(None, "YAML file with classes of databases; they are added one by one.", metavar="FILE")
+    tenants: str | None = option(None, "YAML file of classes of databases, added one by one.", metavar="FILE")
+    tenants_from: str | None = option(None, "Table of databases (size, tps, peak hour) to make classes from.", metavar="FILE.csv")
     efficiency: float = option(0.85, "Efficiency that still counts as enough.", metavar="X", web=True, gt=0, le=1)
     bound_by: Literal["cpu", "io"] = option("cpu", "Expected bottleneck (cpu, io); sizes the databases accordingly.", metavar="NAME")
     soak: Duration | None = option(None, "Load the last point for this long and judge stability.", metavar="TIME")

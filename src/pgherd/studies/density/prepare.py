@@ -17,13 +17,21 @@ from pgherd.prepare import servers
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import largest_guest
 from pgherd.prepare.hosts import HostShare, choose_cpu, choose_memory, complete_limits
-from pgherd.prepare.load import Load
+from pgherd.prepare.load import DatabaseLoad
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.runtimes.balloon_controller import moves
 from pgherd.studies.density import prepare_tenants
 from pgherd.studies.density.objective import choose_sizes
-from pgherd.studies.density.options import E1_VCPUS, SMALL_HOST_CORES, SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
+from pgherd.studies.density.options import (
+    E1_VCPUS,
+    SOAK_WINDOW,
+    DensityOptions,
+    DensityRequest,
+    choose_points,
+    default_clients,
+    default_vcpus,
+)
 from pgherd.studies.density.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET
 from pgherd.study.objectives import describe_search, objective_fields
@@ -31,7 +39,7 @@ from pgherd.study.objectives import describe_search, objective_fields
 E1_MEMORY = 8 * 2**30
 _ROUND = 64 * 2**20
 ONLY_ITS_OWN = (
-    "density compares numbers of databases, and creates none on an external server; list several servers with --servers, or use "
+    "density compares numbers of databases, and creates none on an external server; name several with --dsn or --servers, or use "
     "'pgherd scaling' or 'pgherd compare' for one"
 )
 FLEET_POINTS = 12
@@ -42,8 +50,8 @@ _LARGER = 1.5
 
 def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
     """Complete a density request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
-    if request.tenants is not None:
-        return prepare_tenants.prepare(node, request, request.tenants, dry)
+    if request.tenants is not None or request.tenants_from is not None:
+        return prepare_tenants.prepare(node, request, dry)
     _require_long_enough(request.soak)
     if request.slo and request.soak is not None:
         raise UsageError("--slo and --soak exclude each other: a soak measures one number of databases; give one of them")
@@ -54,8 +62,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
         fleet = preparation.servers.fleet
         if request.databases != (1,) and not fleet:
             servers.require_own(preparation.servers.external, ONLY_ITS_OWN)
-        # Default vCPUs of a database: four as in E1, or an eighth of a small host.
-        cpu = choose_cpu(preparation.containers, E1_VCPUS if share.smallest >= SMALL_HOST_CORES else share.smallest / 8)
+        cpu = choose_cpu(preparation.containers, default_vcpus(share.smallest))
         clients, threads = _clients_and_threads(request.clients, request.threads, _capacity(fleet) if fleet else cpu.vcpus)
         size = servers.database_size(preparation.workspace, preparation.servers, load)
         need = servers.memory_needed(preparation.servers, runtime, size.bytes, clients, cached=cached)
@@ -90,6 +97,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             max_databases_in_memory=max_databases,
             over=request.over,
             placement=request.placement,
+            cpu_nodes=preparation.facts.cpu_nodes[: math.ceil(share.cores)],
             fleet=fleet,
             repeats=request.planned_repeats(3),
             fixed_repeats=request.repeats is not None,
@@ -145,7 +153,7 @@ def _capacity(fleet: Sequence[FleetServer]) -> float:
 
 def _clients_and_threads(clients: int | None, threads: int | None, vcpus: float) -> tuple[int, int]:
     """Return the numbers of clients and of pgbench's threads of each database. Raises UsageError for more threads than clients."""
-    clients = clients or max(2, round(2 * vcpus))
+    clients = clients or default_clients(vcpus)
     threads = threads or max(1, min(clients, math.ceil(vcpus)))
     if threads > clients:
         raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench needs at least one client per thread")
@@ -160,7 +168,7 @@ def _with_budget(options: DensityOptions) -> DensityOptions:
     return options.model_copy(update={"time_budget": max(DEFAULT_BUDGET, under_load * 1.15)})
 
 
-def _warn_if_cached(load: Load, size: int, memory: int | None, host_memory: int) -> list[str]:
+def _warn_if_cached(load: DatabaseLoad, size: int, memory: int | None, host_memory: int) -> list[str]:
     """Return a warning if databases of an I/O-bound run fit into memory.
 
     ``size`` is the size of a database and ``memory`` that of a container, in bytes. Without a limit (None) a single database can use the

@@ -13,6 +13,8 @@ that do not have them::
         rate: 20                      # or clients, without a rate
         slo: p99=50ms
         activity: {kind: daily, profile: [0.2, …]}    # constant without it; see tenant_activity
+
+A class with ``activity: idle`` has no rate, objective or clients.
 """
 
 from __future__ import annotations
@@ -26,26 +28,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from pgherd.host import paths
+from pgherd.host import cgroup_parent, paths
 from pgherd.host.facts import gather
 from pgherd.model.base import Model
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.units import format_bytes
+from pgherd.model.units import Duration, format_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare import merge, prepared_study
 from pgherd.prepare.hosts import choose_share
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.requests import first_fault, read_yaml
 from pgherd.prepare.volumes import DISK_RESERVE
-from pgherd.studies.density.objective import MOST_FULL
 from pgherd.studies.density.options import DensityOptions, DensityRequest
+from pgherd.studies.density.prepare_tenant_table import table_of_tenants
 from pgherd.studies.density.tenant_activity import PHASES, Activity
-from pgherd.studies.density.tenant_mix import CLASS_NAME, TenantClass, class_of, draw, phases_of, shares, tenant_names
-from pgherd.studies.density.tenants import REFERENCES, needs
+from pgherd.studies.density.tenant_mix import CLASS_NAME, TenantClass, class_of, phases_of, shares, tenant_names
+from pgherd.studies.density.tenants import IDLE_SERVERS, REFERENCES, largest_mix, needs, only_idle, reference_seconds
 from pgherd.study.database_options import DEFAULT_BUDGET, EXISTING_SERVERS, target
-from pgherd.study.objectives import BLOCK_S, BLOCKS, LOG_LINES, PROBE_BLOCKS, block_seconds, describe_search
+from pgherd.study.objectives import (
+    BLOCK_S,
+    BLOCKS,
+    LOG_LINES,
+    PROBE_BLOCKS,
+    block_seconds,
+    describe_search,
+    parse_objectives,
+    shortest_block,
+)
 
 OF_A_CLASS = (
     *("vcpus", "memory", "scale", "workload", "script", "init_script", "read_only", "clients", "threads", "rate", "slo", "partitions"),
@@ -53,7 +65,11 @@ OF_A_CLASS = (
 )
 """Options of a database that a class may have."""
 _LISTS = ("script", "slo")
-_OF_THE_RUN = frozenset({"tenants", "databases", "efficiency", "time_budget", "repeats", "min_repeats"})
+_OF_A_LOAD = frozenset({"rate", "slo", "clients", "threads"})
+"""Options that an idle class does not have."""
+IDLE_S = 60.0
+"""Default time in seconds of a trial if all classes are idle: a period of autovacuum's launcher."""
+_OF_THE_RUN = frozenset({"tenants", "tenants_from", "databases", "efficiency", "time_budget", "repeats", "min_repeats"})
 _NOT_WITH_TENANTS = (
     *(*EXISTING_SERVERS, "cluster", "client_host", "soak", "price", "huge_pages", "vm_huge_pages", "check_consistency"),
     *("data_volume", "wal_volume", "temp_volume", "tablespace_volume"),
@@ -64,6 +80,9 @@ PHASE_S = 2.0
 """Default length of a phase in seconds, if a trial has several."""
 SEARCH_BLOCKS = 6
 """Blocks of the search, in addition to those of the two deciding numbers, for which the default time budget has room."""
+
+
+DOCUMENT_TEXT = "The run's inputs/tenants.yaml has the classes; a changed copy is a file for --tenants."
 
 
 class ListedClass(Model):
@@ -80,19 +99,21 @@ class ListedClass(Model):
         return {"kind": value} if isinstance(value, str) else value
 
 
-def prepare(node: Node, request: DensityRequest, file: str, dry: bool) -> PreparedStudy:
+def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
     """Complete a request for a mix of tenants; see ``prepare.prepared_study.prepare`` for what it raises."""
-    _require_supported(request)
+    option = _require_supported(request)
+    file = Path(getattr(request, option))
     share = choose_share(gather(node), request.host_cores, request.host_memory)
     seed = request.seed if request.seed is not None else random.randrange(2**31)
     # All classes get the same share of the host, although its free memory changes while they are completed one after the other.
     base: dict[str, Any] = {name: getattr(request, name) for name in request.model_fields_set - _OF_THE_RUN}
     base |= {"databases": (1,), "seed": seed, "host_memory": str(share.memory)}
-    listed = read_classes(Path(file), base)
-    by_class = {one.name: _complete(node, Path(file), one, each, dry) for one, each in listed}
+    table = None if request.tenants is not None else table_of_tenants(file, request, share, seed, limited=_limits_memory(node, request))
+    listed = read_classes(file, read_yaml(file) if table is None else yaml.safe_load(table.document), base)
+    by_class = {one.name: _complete(node, file, one, each, dry) for one, each in listed}
     classes = tuple(_class(one, by_class[one.name]) for one, _ in listed)
     candidates, most = _candidates(request, classes, by_class, seed)
-    options = _options(request, by_class, classes, candidates, most, seed)
+    options = _options(request, by_class, classes, candidates, most, seed).model_copy(update={"tenant_table": table})
     counts = Counter(class_of(target(name)) for name, _ in tenant_names(classes, candidates[-1], seed))
     missing = next((one for one in classes if not counts[one.name]), None)
     if missing is not None:
@@ -115,23 +136,39 @@ def prepare(node: Node, request: DensityRequest, file: str, dry: bool) -> Prepar
     )
 
 
-def _require_supported(request: DensityRequest) -> None:
+def _limits_memory(node: Node, request: DensityRequest) -> bool:
+    """Return whether containers get a memory limit. True with --memory, so that a host that cannot limit it is reported."""
+    if request.memory is not None or request.runtime == "process":
+        return request.memory is not None
+    try:
+        cgroup_parent.find(node)
+    except cgroup_parent.CgroupUnavailable:
+        return False
+    return True
+
+
+def _require_supported(request: DensityRequest) -> str:
+    """Return the option that gives the tenants. Raises UsageError if both are given, or an option that does not go with tenants."""
+    if request.tenants is not None and request.tenants_from is not None:
+        raise UsageError("--tenants and --tenants-from exclude each other: a file of classes, or a table to make them from; give one")
+    by = "tenants" if request.tenants is not None else "tenants_from"
     given = next((name for name in _NOT_WITH_TENANTS if name in request.model_fields_set and getattr(request, name)), None)
     if given is not None or request.runtime == "vm":
         option = "--runtime vm" if given is None else f"--{given.replace('_', '-')}"
-        raise UsageError(f"{option} does not go with --tenants, which starts servers of several kinds on this host; leave one of them out")
+        other = f"--{by.replace('_', '-')}"
+        raise UsageError(f"{option} does not go with {other}, which starts servers of several kinds on this host; leave one of them out")
+    return by
 
 
 # ---- the file
 
 
-def read_classes(path: Path, base: Mapping[str, Any]) -> list[tuple[ListedClass, DensityRequest]]:
-    """Read the classes, and return each with the request for one of its databases. ``base`` has the options of the run.
+def read_classes(path: Path, document: object, base: Mapping[str, Any]) -> list[tuple[ListedClass, DensityRequest]]:
+    """Return each class of the file's document with the request for one of its databases. ``base`` has the options of the run.
 
     Raises:
-        UsageError: the file cannot be read, or an entry is invalid. The message names the class.
+        UsageError: an entry is invalid. The message names the class.
     """
-    document = read_yaml(path)
     if not isinstance(document, dict) or set(document) != {"classes"}:
         keys = ", ".join(map(str, document)) if isinstance(document, dict) else type(document).__name__
         raise UsageError(f"{path}: a file of tenants is a mapping with 'classes' only, but it is {keys or 'empty'}")
@@ -145,9 +182,16 @@ def read_classes(path: Path, base: Mapping[str, Any]) -> list[tuple[ListedClass,
         if name in names[:index]:
             raise UsageError(f"{path}: class '{name}' is both number {names.index(name) + 1} and number {index + 1}; rename one")
     _require_one_kind(path, listed)
-    if any(PHASES[one.activity.kind] > 1 for one in listed):  # a percentile is that of all phases, so a short phase is no fault
+    phases, seconds = max(PHASES[one.activity.kind] for one in listed), base.get("duration", PHASE_S)
+    if phases > 1:  # a percentile is that of all phases, so a short phase is no fault
         base = {key: value for key, value in base.items() if key != "duration"}
-    return [(one, _read_request(label, one, entry, base)) for label, one, entry in zip(labels, listed, entries, strict=True)]
+    read = []
+    for label, one, entry in zip(labels, listed, entries, strict=True):
+        request = _read_request(label, one, entry, base)
+        if phases > 1 and request.slo:
+            request = _with_phases(label, one, request, phases, seconds)
+        read.append((one, request))
+    return read
 
 
 def _label(path: Path, number: int, entry: Any) -> str:
@@ -174,6 +218,10 @@ def _read_request(label: str, one: ListedClass, entry: Mapping[str, Any], base: 
     """Return the request for one database of a class: its options, and those of the run that it does not have."""
     given = {key: [value] if key in _LISTS and isinstance(value, str) else value for key, value in entry.items() if key in OF_A_CLASS}
     conflicting = {"script", "init_script", "read_only"} if "workload" in given else {"workload"} if "script" in given else set()
+    if one.activity.kind == "idle":
+        conflicting |= _OF_A_LOAD
+        if loaded := sorted(_OF_A_LOAD & set(given)):
+            raise UsageError(f"{label} is idle, so it has no {loaded[0]}; leave it out")
     values = {key: value for key, value in base.items() if key not in conflicting} | given
     if not values.get("slo"):
         values.setdefault("duration", f"{BLOCK_S:g}s")  # with an objective, blocks may be longer
@@ -186,6 +234,29 @@ def _read_request(label: str, one: ListedClass, entry: Mapping[str, Any], base: 
     if one.activity.needs_rate and request.rate is None:
         raise UsageError(f"{label} has activity {one.activity.kind}, which multiplies a rate, and no rate; give one")
     return request
+
+
+def _with_phases(label: str, one: ListedClass, request: DensityRequest, phases: int, seconds: float) -> DensityRequest:
+    """Return the request of a class with the time in which a tenant alone logs enough for its objectives.
+
+    Raises:
+        UsageError: an objective is invalid, or all phases of a trial together are too short.
+    """
+    try:
+        objectives = parse_objectives(request.slo)
+    except UsageError as error:
+        raise UsageError(f"{label}: {error}") from None
+    rate = request.rate or float(LOG_LINES)
+    logged = math.fsum(min(rate * one.activity.factor(0, 1, phase, phases, 0), LOG_LINES) for phase in range(phases)) / phases
+    needed = shortest_block(objectives, logged) / phases
+    if needed > seconds:
+        highest = max(objectives, key=lambda objective: objective.percentile)
+        raise UsageError(
+            f"{label}: --slo {highest.name}: a tenant logs {logged * phases * seconds:.0f} transactions in {phases} phases of "
+            f"{seconds:g} s, but {highest.name} requires {shortest_block(objectives, 1)}; give --duration {math.ceil(needed)}s, the length "
+            "of a phase, or the class a higher rate"
+        )
+    return request.model_copy(update={"duration": Duration(max(BLOCK_S, float(shortest_block(objectives, rate))))})
 
 
 def _require_one_kind(path: Path, classes: Sequence[ListedClass]) -> None:
@@ -235,15 +306,11 @@ def _candidates(
     Raises:
         UsageError: memory does not hold a requested number, or it is below 1.
     """
-    budget, parts = by_class[classes[0].name].environment.memory, shares([one.weight for one in classes])
-    mean = sum(float(part) * one.vcpus for part, one in zip(parts, classes, strict=True))
-    wanted = max(request.databases) if request.databases else max(2, math.ceil(MOST_FULL * classes[0].host_cores / mean))
-    used, most = 0, 0
-    for index in draw(parts, wanted, seed):
-        used += by_class[classes[index].name].memory
-        if used > budget:
-            break
-        most += 1
+    budget = by_class[classes[0].name].environment.memory
+    all_idle = only_idle(classes)
+    mix = [(one.weight, _used_vcpus(one, all_idle), by_class[one.name].memory) for one in classes]
+    requested = request.databases or ((max(IDLE_SERVERS, len(classes)),) if all_idle else None)
+    wanted, most = largest_mix(requested, classes[0].host_cores, mix, budget, seed)
     if request.databases and most < wanted:
         raise UsageError(
             f"--databases {wanted}: memory of {format_bytes(budget)} (--host-memory) holds {most} tenants of the mix; lower --databases, "
@@ -251,7 +318,14 @@ def _candidates(
         )
     if request.databases and min(request.databases) < 1:
         raise UsageError(f"--databases {min(request.databases)}: the minimum is 1")
+    if all_idle:
+        return request.databases or (most,), most
     return tuple(sorted({1, *request.databases})) if request.databases else tuple(range(1, most + 1)), most
+
+
+def _used_vcpus(one: TenantClass, all_idle: bool) -> float:
+    """Return the vCPUs by which a class fills the host. Next to others, an idle one uses none."""
+    return 0.0 if one.idle and not all_idle else one.vcpus
 
 
 def _options(
@@ -265,14 +339,17 @@ def _options(
     """Return the options of the run: those of the first class, without what belongs to a class."""
     first = by_class[classes[0].name].options
     assert isinstance(first, DensityOptions)
-    parts = shares([one.weight for one in classes])
+    parts, all_idle = shares([one.weight for one in classes]), only_idle(classes)
     phases, given = phases_of(classes), "duration" in request.model_fields_set
     lengths = [block_seconds(one, one.rate or float(LOG_LINES)) or one.duration for one in classes if one.objectives]
     # The percentile of several phases is that of all their transactions.
-    duration = float(request.duration) if given else max([BLOCK_S, *lengths]) if phases == 1 else PHASE_S
-    repeats = request.planned_repeats(BLOCKS if phases == 1 else PROBE_BLOCKS)
-    references = REFERENCES * len(classes) * (duration + request.warmup)
+    shortest = IDLE_S if all_idle else BLOCK_S
+    duration = float(request.duration) if given else max([shortest, *lengths]) if phases == 1 else PHASE_S
+    repeats = request.planned_repeats(REFERENCES if all_idle else BLOCKS if phases == 1 else PROBE_BLOCKS)
+    references = REFERENCES * math.fsum(reference_seconds(one, duration) + request.warmup for one in classes if not one.idle)
     search = DEFAULT_BUDGET if phases == 1 else (2 * repeats + SEARCH_BLOCKS) * phases * (duration + request.warmup)
+    if all_idle:  # a second for the start and the first query of each server, and as much again
+        search = 2 * repeats * sum(duration + request.warmup + size for size in candidates)
     return DensityOptions.model_validate(
         {
             **{name: getattr(first, name) for name in DensityOptions.model_fields},
@@ -286,7 +363,7 @@ def _options(
             "start_state": min((one.start_state for one in classes), key=("fresh", "restarted", "warm").index),
             "databases": candidates,
             "max_databases_in_memory": most,
-            "vcpus": sum(float(part) * one.vcpus for part, one in zip(parts, classes, strict=True)),
+            "vcpus": sum(float(part) * _used_vcpus(one, all_idle) for part, one in zip(parts, classes, strict=True)),
             "efficiency": request.efficiency,
             "duration": duration,
             "repeats": repeats,
@@ -302,8 +379,15 @@ def _messages(options: DensityOptions, counts: Mapping[str, int]) -> list[str]:
     mix = ", ".join(f"{counts[one.name]} {one.name}" for one in options.tenants)
     phases, daily = phases_of(options.tenants), [one.name for one in options.tenants if one.activity.kind == "daily"]
     times = f"{phases} phases of {options.duration:g} s" if phases > 1 else f"{options.duration:g} s"
+    table = options.tenant_table
+    about = [] if table is None else [table.summary(), *map(str, table.classes), *table.notes, DOCUMENT_TEXT]
+    if only_idle(options.tenants):
+        numbers = ", ".join(map(str, options.databases))
+        trials = f"{options.repeats} trial{'' if options.repeats == 1 else 's'} of {options.duration:g} s"
+        return [*about, f"{numbers} idle servers at a time: {trials}, each followed by a first query of every server."]
     day = [f"A day of class {', '.join(daily)} takes {phases * options.duration:g} s, and an hour is a phase."] if daily else []
     return [
+        *about,
         *day,
         f"Search over 1 to {largest} tenants (at most {mix}), after {REFERENCES} trials of each class alone: blocks of "
         f"{times}, {options.repeats} at the two deciding numbers.",
@@ -316,10 +400,14 @@ def plan_lines(options: DensityOptions) -> list[str]:
     for one, part in zip(options.tenants, shares([one.weight for one in options.tenants]), strict=True):
         limits = [f"{one.vcpus:g} vCPU"] + ([] if one.container_memory is None else [format_bytes(one.container_memory)])
         scripts = ", ".join(script.source.removeprefix("builtin:") for script in one.scripts)
-        load = f"{scripts} of scale {one.scale}, {one.clients} client{'' if one.clients == 1 else 's'}"
+        load = f"{scripts} of scale {one.scale}, " + ("idle" if one.idle else f"{one.clients} client{'' if one.clients == 1 else 's'}")
         lines.append(f"Class {one.name}, {100 * float(part):.3g} % of the tenants: {', '.join(limits)}; {load}.")
+        if one.idle:
+            continue
         active = "" if one.activity.kind == "constant" else f" Activity: {one.activity.kind}."
         lines.append(f"  Each has to keep {needs(options, one)}.{active}")
+    if options.tenant_table is not None:
+        lines += ["The classes as a file for --tenants:", *options.tenant_table.document.splitlines()]
     return lines
 
 

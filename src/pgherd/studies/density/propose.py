@@ -17,9 +17,10 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.studies.density import objective, tenants
-from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, container_names, deployment, reference_point
+from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, answer_by_cpu, container_names, deployment, reference_point
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import target
+from pgherd.study.observation import Observation, observe
 from pgherd.study.trial_schedule import Point, SchedulePlan
 
 
@@ -69,17 +70,22 @@ def _blocks(options: DensityOptions) -> list[tuple[Trial, ...]]:
 
 
 def _crossing(options: DensityOptions, results: Sequence[TrialResult]) -> list[Point]:
-    """Return the points on both sides of the target efficiency by mean throughput, which decide the answer."""
-    values: dict[int, list[float]] = {}
+    """Return the points on both sides of the target efficiency, which decide the answer: by CPU received where that is the answer."""
+    points: dict[int, list[Observation]] = {}
     for result in results:
-        if not result.tainted:
-            values.setdefault(int(result.trial.point["databases"]), []).append(trial_schedule.throughput(result))
-    per_database = {n: sum(throughputs) / len(throughputs) / n for n, throughputs in sorted(values.items())}
-    if not per_database:
+        observation = None if result.tainted else observe(options, result)
+        if observation is not None:
+            points.setdefault(int(result.trial.point["databases"]), []).append(observation)
+    if not points:
         return []
-    target = options.efficiency * per_database[int(reference_point(options, list(per_database)))]
-    reached = max((n for n, rate in per_database.items() if rate >= target), default=min(per_database))
-    beyond = min((n for n in per_database if n > reached), default=reached)
+    shares = {n: [o.given for o in observations if o.given is not None] for n, observations in sorted(points.items())}
+    if answer_by_cpu(options) and all(shares.values()):
+        efficiencies, needed = {n: sum(values) / len(values) for n, values in shares.items()}, options.efficiency
+    else:
+        efficiencies = {n: sum(o.throughput for o in points[n]) / len(points[n]) / n for n in shares}
+        needed = options.efficiency * efficiencies[int(reference_point(options, list(efficiencies)))]
+    reached = max((n for n, efficiency in efficiencies.items() if efficiency >= needed), default=min(efficiencies))
+    beyond = min((n for n in efficiencies if n > reached), default=reached)
     return [{"databases": n} for n in sorted({reached, beyond})]
 
 
@@ -94,8 +100,8 @@ def _loads(options: DensityOptions, databases: int, repeat: int) -> dict[str, Lo
     """Choose the loaded databases, with their load.
 
     The containers form a ring, shuffled once per point, and each repeat starts where the last one ended. An unusual container, or its
-    location on the host, then does not affect the same repeat of every point. Of containers that share hosts or CPUs, the choice loads
-    these evenly: two databases on the same CPU while another one is idle would halve the throughput.
+    location on the host, then does not affect the same repeat of every point. Of containers that share hosts, NUMA nodes or CPUs, the
+    choice loads these evenly: two databases on the same CPU while another one is idle would halve the throughput.
     """
     ring = container_names(options)
     random.Random(f"containers {options.seed} {databases}").shuffle(ring)
@@ -115,7 +121,7 @@ def _cached_resources(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, 
         hosts_of = {server.name: server.host for server in options.fleet}
         return {name: (host,) for name, host in hosts_of.items()}, {host: float(n) for host, n in Counter(hosts_of.values()).items()}
     names = container_names(options)
-    hosts = options.over or (Host(name="local", cores=options.host_cores),)
+    hosts = options.over or (Host(name="local", cores=options.host_cores, cpu_nodes=options.cpu_nodes),)
     where = placement.place((options.container(name) for name in names), hosts, options.placement) if options.over else {}
     cores = {host.name: host.cores or 1.0 for host in hosts}
     if not options.over and options.cpu_mode != "cpuset":
@@ -124,10 +130,14 @@ def _cached_resources(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, 
     capacity = dict(cores)
     for host in hosts:
         own = [name for name in names if where.get(name, "local") == host.name]
-        pinned = placement.pinned_cpus([options.vcpus] * len(own), cores[host.name]) if options.cpu_mode == "cpuset" else [()] * len(own)
-        for name, cpus in zip(own, pinned, strict=True):
-            resources[name] = (host.name, *(f"{host.name} CPU {cpu}" for cpu in cpus))
-            capacity.update(dict.fromkeys(resources[name][1:], 1.0))
+        if options.cpu_mode != "cpuset":
+            resources.update(dict.fromkeys(own, (host.name,)))
+            continue
+        capacity.update({f"{host.name} node {node}": float(cpus) for node, cpus in Counter(host.cpu_nodes).items()})
+        for name, cpus in zip(own, placement.pinned_cpus([options.vcpus] * len(own), cores[host.name]), strict=True):
+            nodes = sorted({host.cpu_nodes[cpu] for cpu in cpus} if host.cpu_nodes else ())
+            resources[name] = (host.name, *(f"{host.name} node {node}" for node in nodes), *(f"{host.name} CPU {cpu}" for cpu in cpus))
+            capacity.update(dict.fromkeys((f"{host.name} CPU {cpu}" for cpu in cpus), 1.0))
     return resources, capacity
 
 

@@ -186,22 +186,33 @@ def _stability(windows: Sequence[SoakWindow]) -> Steadiness | None:
 
 
 def soak_answer(options: DensityOptions, windows: Sequence[SoakWindow]) -> str:
-    """Summarize number of databases, duration, drift and worst window in one sentence."""
+    """Return number of databases, duration and whether throughput was steady, in one sentence of at most 20 words."""
     stability = _stability(windows)
     if stability is None:
         return "No result for stability: the soak has fewer than two windows with throughput."
     drift = stability.drift
-    # A soak of less than an hour has no rate per hour in its answer: that would be an extrapolation.
-    share, period = min(soaked_hours(windows), 1.0), " per hour" if soaked_hours(windows) >= 1 else " over that time"
     text = f"{plural(options.soak_point)} {options.each} ran for {format_seconds(3600 * soaked_hours(windows))}"
-    text += f"; throughput drifted by {100 * share * drift.value:+.1f} %{period}"
+    if drift.low is None or drift.high is None:
+        return f"{text}; the drift of throughput is unknown."
+    if drift.low >= -STEADY_DRIFT and drift.high <= STEADY_DRIFT:
+        return f"{text}; throughput was steady."
+    return f"{text}; {'the drift of throughput is inconclusive' if drift.low <= 0 <= drift.high else 'throughput was not steady'}."
+
+
+def soak_details(windows: Sequence[SoakWindow]) -> list[str]:
+    """Return sentences on the drift and the worst window."""
+    stability = _stability(windows)
+    if stability is None:
+        return []
+    drift = stability.drift
+    # A soak of less than an hour has no rate per hour in its sentences: that would be an extrapolation.
+    share, period = min(soaked_hours(windows), 1.0), " per hour" if soaked_hours(windows) >= 1 else " over that time"
+    text = f"Throughput drifted by {100 * share * drift.value:+.1f} %{period}"
     if drift.low is None or drift.high is None:
         text += ", with too few windows to distinguish it from noise"
     else:
         text += f" ({100 * share * drift.low:+.1f} % to {100 * share * drift.high:+.1f} %)"
-        steady = drift.low >= -STEADY_DRIFT and drift.high <= STEADY_DRIFT
-        inconclusive = drift.low <= 0 <= drift.high
-        text += ", which is steady" if steady else ", which is inconclusive" if inconclusive else ", which is not steady"
     failed = windows[stability.worst_at].failed
     checks = f", and failed the check {' and '.join(failed)}" if failed else ""
-    return f"{text}; the worst {format_seconds(windows[0].phase.seconds)} had {100 * stability.worst:.0f} % of the median{checks}."
+    worst = f"The worst {format_seconds(windows[0].phase.seconds)} had {100 * stability.worst:.0f} % of the median{checks}"
+    return [f"{text}.", f"{worst}."]

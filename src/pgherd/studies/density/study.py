@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pgherd.study import wait_event_columns
 from pgherd.study.study import Column, SideBySide, Study, TableView
 
 _PERCENTILES = tuple(Column(f"{name.replace('_', '.')}\nms", name, "between", needs=name) for name in ("p50", "p90", "p95", "p99", "p99_9"))
@@ -13,15 +14,17 @@ STUDY = Study(
     help="Find how many databases this host can run at a given efficiency.",
     examples=(
         ("pgherd density", "default run, under 5 minutes"),
-        ("pgherd density --databases 1,8,16 --vcpus 2 --scale 100", ""),
-        ("pgherd density --rate 300 --slo p99=10ms", "how many databases keep the objective"),
+        ("pgherd density --rate 300 --slo p99=10ms", "databases that keep the objective"),
         ("pgherd density --tenants tenants.yaml", "a mix of large and small databases"),
+        ("pgherd density --databases 1,8,16 --vcpus 2 --scale 100", ""),
         ("pgherd density --script my.sql --dry-run", "show the plan, change nothing"),
         ("pgherd density --cluster mine", "on all hosts of a cluster"),
     ),
+    capability="databases with a CPU quota or pinned CPUs, and memory limits",
+    without_cgroups="databases on pinned CPUs, without quota or memory limits",
     common=(
-        *("databases", "vcpus", "efficiency", "memory", "workload", "script", "scale", "clients", "rate", "slo", "duration", "repeats"),
-        *("tenants", "time-budget", "soak", "set", "dry-run"),
+        *("databases", "vcpus", "efficiency", "workload", "script", "scale", "clients", "rate", "slo", "tenants", "duration"),
+        *("time-budget", "set", "dry-run"),
     ),
     request="DensityRequest",
     resolved="DensityOptions",
@@ -100,6 +103,7 @@ STUDY = Study(
                 Column("with\nload", "loaded_tenants", "number"),
                 Column("rate\ntps", "rate", "number"),
                 Column("throughput\ntps", "throughput", "value ±"),
+                Column("slowest, %\nof its load", "kept_share", "share"),
                 Column("late\n%", "late_share", "share"),
             ),
         ),
@@ -111,6 +115,35 @@ STUDY = Study(
                 *_PERCENTILES,
                 Column("has to keep", "has_to_keep"),
                 Column("tainted\ntrials", "tainted_trials", "tainted"),
+            ),
+        ),
+        "idle_servers": TableView(
+            columns=(
+                Column("tenants", "tenants", "number"),
+                Column("class", "class"),
+                Column("of this\nclass", "class_tenants", "number"),
+                Column("memory\nMB", "memory_charged", "value ±"),
+                Column("without\ncache MB", "memory_without_cache", "value ±"),
+                Column("CPU\nms/s", "cpu_time", "value ±"),
+                Column("wake-ups\n/s", "wakeups", "value ±"),
+                Column("first\nquery ms", "first_query", "brief"),
+                Column("max.\nms", "first_query_max", "brief"),
+                Column("connect\nms", "connect", "brief"),
+                Column("tables\nvacuumed", "autovacuum_runs", "number"),
+                Column("tainted\ntrials", "tainted_trials", "tainted"),
+            ),
+        ),
+        wait_event_columns.TABLE: wait_event_columns.VIEW,
+        "tenant_table": TableView(
+            columns=(
+                Column("class", "class"),
+                Column("databases", "databases", "number"),
+                Column("size\nMB", "size", "between"),
+                Column("tps", "tps", "between"),
+                Column("peak\nhour", "peak_hour", "between"),
+                Column("size\nkept %", "size_kept", "share"),
+                Column("tps\nkept %", "tps_kept", "share"),
+                Column("left out", "left_out"),
             ),
         ),
     },
@@ -134,6 +167,7 @@ STUDY = Study(
         "throttled_share": "share of quota periods throttled",
         "blocks_kept": "blocks that keep the objective",
         "late_share": "late transactions of the worst database",
+        "kept_share": "throughput of the slowest tenant ÷ its rate, or ÷ one alone",
         "schedule_lag": "schedule lag of the worst database",
         "host_cpu": "host CPU in use",
         "misses": "misses the objective by",
@@ -147,11 +181,28 @@ STUDY = Study(
         "has_to_keep": "each tenant has to keep",
         "throughput_alone": "throughput alone",
         "classes_alone": "one tenant of each class alone",
+        "tenant_table": "databases of the table by class",
+        "size_kept": "size kept",
+        "tps_kept": "tps kept",
+        "left_out": "left out because",
+        "idle_servers": "idle servers",
+        "memory_without_cache": "memory without page cache",
+        "cpu_time": "CPU time",
+        "wakeups": "wake-ups",
+        "autovacuum_runs": "tables vacuumed or analyzed by autovacuum",
+        "first_query": "first query after idle",
+        "first_query_max": "slowest first query after idle",
+        "memory_of_servers": "memory of all servers' cgroups",
+        "memory_of_run_cgroup": "memory of the cgroup around them",
+        "memory_ratio": "cgroup around the servers ÷ sum over their cgroups",
+        **wait_event_columns.LABELS,
     },
     percent=frozenset(
         {
             *("allocated_share", "efficiency", "efficiency_vs_single", "cpu_efficiency", "cpu_share", "published_efficiency"),
             *("throttled_share", "under_50us", "client_cpu_share", "fast_share", "blocks_kept", "late_share", "host_cpu", "class_share"),
+            *("size_kept", "tps_kept", "kept_share"),
+            *wait_event_columns.PERCENT,
         }
     ),
     figures=("figures", "figures_tenants"),

@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 
 from pgherd.model.base import Model
 
-Kind = Literal["constant", "on-off", "zipf", "daily", "elastic"]
-PHASES: Mapping[Kind, int] = {"constant": 1, "on-off": 8, "zipf": 1, "daily": 24, "elastic": 8}
+Kind = Literal["constant", "on-off", "zipf", "daily", "elastic", "idle"]
+PHASES: Mapping[Kind, int] = {"constant": 1, "on-off": 8, "zipf": 1, "daily": 24, "elastic": 8, "idle": 1}
 """Phases of a trial that a kind of activity needs. A trial has as many as the class with most."""
 HOURS = 24
 ELASTICITY = 16
@@ -34,6 +34,7 @@ class Activity(Model):
     - ``zipf``: the tenant of rank k has a rate in proportion to k^-``exponent``. The mean is the class's rate.
     - ``daily``: 24 factors of the class's rate (``profile``), one phase for each hour.
     - ``elastic``: pairs of tenants, of which one loses what the other gains. Each varies 16-fold, and the sum is constant.
+    - ``idle``: no load, and a first query after the other phases.
     """
 
     kind: Kind = "constant"
@@ -63,6 +64,8 @@ class Activity(Model):
 
     def factor(self, tenant: int, tenants: int, phase: int, phases: int, seed: int) -> float:
         """Return the factor of a tenant in a phase, both by number from 0, of all ``tenants`` of the class and ``phases`` of a trial."""
+        if self.kind == "idle":
+            return 0.0
         if self.kind == "on-off":
             # Whole steps of the cycle, so that no rounding decides whether a phase is on.
             on, first = max(1, round((self.duty or 1.0) * phases)), self._start(tenant, phases, seed)

@@ -30,6 +30,17 @@ class TenantClass(ObjectiveOptions, DatabaseOptions):
     clients: int = Field(ge=1)
     activity: Activity = Activity()
 
+    @property
+    def idle(self) -> bool:
+        """Whether its tenants have no load but a first query after the other phases."""
+        return self.activity.kind == "idle"
+
+    def first_query(self, delay: float) -> Load:
+        """Return the load of an idle tenant: one transaction, ``delay`` seconds after the start of the drivers."""
+        load = self.load(1)
+        options = {**load.options, "transactions": "1", "delay": f"{delay:g}"}
+        return load.model_copy(update={"rate": None, "sampling": 1.0, "options": options})
+
     def tenant_load(self, factor: float = 1.0) -> Load:
         """Return the load of one tenant, with its rate times a factor."""
         load = self.load(self.clients)

@@ -2,11 +2,13 @@
 
 The first trials load one tenant of each class alone, as the reference of its class. Then blocks search for the largest number of tenants.
 A block passes if every class keeps its objectives and its rate. A class with neither keeps ``--efficiency`` of its throughput alone.
+An idle class is in the mix, but has nothing to keep and no trials alone. If all classes are idle, there is no search.
 Imports no scientific library, because it runs between the trials.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
@@ -20,7 +22,8 @@ from pgherd.model.deployment import Deployment, Host
 from pgherd.model.load import LatencyObjective, Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.density.tenant_mix import TenantClass, class_of, phases_of, tenant_names
+from pgherd.studies.density.objective import MOST_FULL
+from pgherd.studies.density.tenant_mix import TenantClass, class_of, draw, phases_of, shares, tenant_names
 from pgherd.study import objectives as judged
 from pgherd.study.database_options import target
 from pgherd.study.objectives import START_S, TAINTED_ATTEMPTS, Search
@@ -30,6 +33,12 @@ if TYPE_CHECKING:
 
 REFERENCES = 3
 """Trials of one tenant of each class alone."""
+IDLE_SERVERS = 8
+"""Default number of servers if all classes are idle."""
+FIRST_QUERY = "first-query"
+"""Last phase of a trial with idle tenants."""
+GAP_S = 0.25
+"""Seconds between the first queries of two idle tenants, so that they do not slow each other down."""
 PERCENTILE = "percentile"
 EFFICIENCY = "efficiency"
 """Condition that a class without rate and objective misses."""
@@ -37,6 +46,8 @@ EFFICIENCY = "efficiency"
 
 def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the next trials, or the reason to stop."""
+    if only_idle(options.tenants):
+        return judged.within_budget(options, results, _missing_idle(options, results), "all numbers of idle servers are measured")
     references = _missing_references(options, results)
     if references:
         return judged.within_budget(options, results, references, "")
@@ -44,18 +55,49 @@ def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal
     if fault:
         return Proposal(stop=fault, max_trials=len(results))
     search = search_of(options, results)
-    trials: list[Trial] = []
     blocks, tallies = judged.blocks_of(search, results), tallies_of(options, search, results)
-    for size in pass_search.next_sizes(search.candidates, tallies, options.repeats, search.first):
-        repeat = len(blocks.get(size, ())) + sum(search.size_of(trial.point) == size for trial in trials)
-        trials.append(search.build(size, repeat, "search for the largest number of tenants"))
+    sizes = pass_search.next_sizes(search.candidates, tallies, options.repeats, search.first)
+    trials = judged.build_blocks(search, sizes, blocks, "search for the largest number of tenants")
+    if not trials:
+        sizes = pass_search.next_outer_sizes(search.candidates, tallies, options.repeats)
+        trials = judged.build_blocks(search, sizes, blocks, judged.CLOSER)
     return judged.within_budget(options, results, trials, "the search is over")
+
+
+def largest_mix(
+    requested: Sequence[int] | None, cores: float, classes: Sequence[tuple[float, float, int]], budget: int, seed: int
+) -> tuple[int, int]:
+    """Return the largest number of tenants to try, and the number of these that memory holds.
+
+    Args:
+        requested: numbers of tenants that the user gives.
+        cores: the cores of the host.
+        classes: weight, vCPUs and memory (bytes) of each class.
+        budget: memory of the host in bytes.
+        seed: the seed of the mix.
+    """
+    parts = shares([weight for weight, _, _ in classes])
+    mean = sum(float(part) * vcpus for part, (_, vcpus, _) in zip(parts, classes, strict=True))
+    wanted = max(requested) if requested else max(2, math.ceil(MOST_FULL * cores / mean))
+    used = itertools.accumulate(classes[index][2] for index in draw(parts, wanted, seed))
+    return wanted, sum(total <= budget for total in used)
+
+
+def only_idle(classes: Sequence[TenantClass]) -> bool:
+    """Return whether no class has a load."""
+    return all(one.idle for one in classes)
+
+
+def _missing_idle(options: DensityOptions, results: Sequence[TrialResult]) -> tuple[Trial, ...]:
+    """Return the remaining trials of idle servers, by number."""
+    search, done = search_of(options, results), Counter(result.trial.point["tenants"] for result in results)
+    return tuple(search.build(size, repeat, "planned") for size in search.candidates for repeat in range(done[size], options.repeats))
 
 
 def _missing_references(options: DensityOptions, results: Sequence[TrialResult]) -> tuple[Trial, ...]:
     """Return the trials alone that each class still needs, in random order. Tainted ones are repeated once."""
     trials = []
-    for one in options.tenants:
+    for one in (one for one in options.tenants if not one.idle):
         done = references_of(results, one)
         clean = sum(not result.tainted for result in done)
         wanted = min(REFERENCES - clean, 2 * REFERENCES - len(done))
@@ -73,9 +115,14 @@ def _reference(options: DensityOptions, results: Sequence[TrialResult], one: Ten
     names = [name for name, _ in tenant_names(options.tenants, max(options.databases), options.seed)]
     alone = next(name for name in names if class_of(target(name)) == one.name)
     point: dict[str, int | float | str] = {"alone": one.name}
-    enough = judged.block_seconds(one, one.rate or float(judged.LOG_LINES)) if one.objectives else None
-    phase = _phase(options, "steady", {target(alone): one.tenant_load()}, max(options.duration, enough or 0.0))
+    phase = _phase(options, "steady", {target(alone): one.tenant_load()}, reference_seconds(one, options.duration))
     return _trial(options, _largest(options, results, smallest_complete(options)), (phase,), point, repeat, "reference")
+
+
+def reference_seconds(one: TenantClass, seconds: float) -> float:
+    """Return the length of a trial of a class alone: at least ``seconds``, and enough for its objectives."""
+    enough = judged.block_seconds(one, one.rate or float(judged.LOG_LINES)) if one.objectives else None
+    return max(seconds, enough or 0.0)
 
 
 def smallest_complete(options: DensityOptions) -> int:
@@ -103,7 +150,7 @@ def _largest(options: DensityOptions, results: Sequence[TrialResult], tenants: i
 
 
 def mix_phases(options: DensityOptions, tenants: int) -> tuple[Phase, ...]:
-    """Return the phases of a block. In each, every tenant has the load of its activity, or none.
+    """Return the phases of a block. In each, every tenant has the load of its activity, or none. In a last one, idle tenants have theirs.
 
     A rate of less than one transaction in a phase is none, because pgbench would wait for it after the phase.
     """
@@ -118,7 +165,16 @@ def mix_phases(options: DensityOptions, tenants: int) -> tuple[Phase, ...]:
             if factor > 0 and (one.rate is None or factor * one.rate * options.duration >= 1):
                 loads[target(name)] = one.tenant_load(factor)
         phases.append(_phase(options, "steady" if number == 1 else f"phase{index + 1:02d}", loads, options.duration))
-    return tuple(phases)
+    idle = [(target(name), one) for name, one in named if one.idle]
+    return (*phases, _first_queries(options, phases[-1].loads, idle)) if idle else tuple(phases)
+
+
+def _first_queries(options: DensityOptions, loads: Mapping[str, Load], idle: Sequence[tuple[str, TenantClass]]) -> Phase:
+    """Return the phase in which one idle tenant after the other has its first query. The loads of the others go on."""
+    begin = options.warmup + START_S * (len(loads) + len(idle))
+    first = {address: one.first_query(begin + GAP_S * number) for number, (address, one) in enumerate(idle)}
+    seconds = GAP_S * len(idle) + 1
+    return _phase(options, FIRST_QUERY, {**loads, **first}, max(seconds, options.duration) if loads else seconds)
 
 
 def _phase(options: DensityOptions, name: str, loads: dict[str, Load], seconds: float) -> Phase:
@@ -134,11 +190,12 @@ def _trial(
     reason: str,
 ) -> Trial:
     """Return a trial with the first tenants of the mix as containers. Those without load are idle."""
+    named = tenant_names(options.tenants, containers, options.seed)
     host = Host(
         cores=options.host_cores,
         memory=options.host_memory,
         labels=options.labels,
-        containers=tuple(one.container(name) for name, one in tenant_names(options.tenants, containers, options.seed)),
+        containers=tuple(one.container(name) for name, one in named),
     )
     return Trial(
         point=point,
@@ -147,6 +204,8 @@ def _trial(
         deployment=Deployment(hosts=(host,), volumes=options.volumes),
         state=options.start_state,
         phases=phases,
+        quiet=tuple(name for name, one in named if one.idle),
+        wait_events=True,
     )
 
 
@@ -186,6 +245,8 @@ def misses(options: DensityOptions, results: Sequence[TrialResult], result: Tria
 
     A percentile is that of a tenant over all phases. The other conditions hold in each phase.
     """
+    if one.idle:
+        return ()
     part = part_of(result, one.name)
     late = any(share > objective.allowed for objective in one.objectives for share in late_shares(part, objective))
     found: list[str] = [PERCENTILE] if late else []
@@ -222,7 +283,7 @@ def tallies_of(options: DensityOptions, search: Search, results: Sequence[TrialR
 
 def fault_alone(options: DensityOptions, results: Sequence[TrialResult]) -> str:
     """Return which class misses what it needs even alone, or ''."""
-    for one in options.tenants:
+    for one in (one for one in options.tenants if not one.idle):
         used = judged.used_blocks(references_of(results, one))
         failed = [names[0] for result in used if (names := misses(options, results, result, one))]
         if not used:
@@ -235,6 +296,8 @@ def fault_alone(options: DensityOptions, results: Sequence[TrialResult]) -> str:
 
 def needs(options: DensityOptions, one: TenantClass) -> str:
     """Return what a class has to keep, as text."""
+    if one.idle:
+        return "nothing"
     parts = [judged.objective_text(one.objectives)] if one.objectives else []
     parts += [f"{one.rate:g} tps"] if one.rate is not None else []
     return " at ".join(parts) or f"{100 * options.efficiency:g} % of its throughput alone"

@@ -12,9 +12,10 @@ from pgherd.analysis import pass_search
 from pgherd.analysis.intervals import mean_interval, median_interval, ratio_of_means
 from pgherd.analysis.pass_search import PassLimit
 from pgherd.model.analysis import Analysis, Finding
-from pgherd.model.load import LatencyObjective
-from pgherd.model.result import TrialResult
+from pgherd.model.load import LatencyObjective, Phase
+from pgherd.model.result import TargetResult, TrialResult
 from pgherd.model.units import format_bytes
+from pgherd.studies.density import tenants_idle
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.tenant_mix import TenantClass, class_of, phases_of, tenant_names
 from pgherd.studies.density.tenants import (
@@ -23,6 +24,7 @@ from pgherd.studies.density.tenants import (
     late_shares,
     misses,
     needs,
+    only_idle,
     part_of,
     references_of,
     search_of,
@@ -30,6 +32,7 @@ from pgherd.studies.density.tenants import (
     tenant_throughputs,
 )
 from pgherd.study import objectives as judged
+from pgherd.study import wait_event_columns, wait_events
 from pgherd.study.findings import as_finding, labelled_name, missing
 from pgherd.study.grade import grade_of, judge_answer, qualify_answer, trial_warnings
 from pgherd.study.objective_analysis import Row, Subject, capacity_finding, doubts, failing_resource, latency_finding, next_steps
@@ -41,6 +44,8 @@ BOTTLENECKS = {"client": "clients"}
 
 def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis:
     """Return the largest number of tenants, the class that fails first, and a row for each class and size."""
+    if only_idle(options.tenants):
+        return tenants_idle.analyse(options, results)
     search = search_of(options, results)
     blocks = {size: judged.used_blocks(trials) for size, trials in judged.blocks_of(search, results).items()}
     limit = pass_search.pass_limit(search.candidates, tallies_of(options, search, results))
@@ -50,11 +55,16 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     measured = limit.value is not None or limit.failing is not None
     fault = "" if measured else fault_alone(options, results) or "no number of tenants has enough blocks; raise --time-budget"
     capacity = missing("tenants", fault) if fault else capacity_finding(limit, search, subject)
-    present = [(size, one) for size, trials in blocks.items() for one in options.tenants if trials and _count(options, size, one)]
+    loaded = [one for one in options.tenants if not one.idle]
+    present = [(size, one) for size, trials in blocks.items() for one in loaded if trials and _count(options, size, one)]
     rows = [_row(options, results, size, blocks[size], one) for size, one in present]
-    by_phase = [row for size, one in present if size in (limit.value, limit.failing) for row in _phase_rows(size, blocks[size], one)]
-    alone = [_row_alone(options, results, one) for one in options.tenants if judged.used_blocks(references_of(results, one))]
-    used += [trial for one in options.tenants for trial in judged.used_blocks(references_of(results, one))]
+    by_phase = [
+        row for size, one in present if size in (limit.value, limit.failing) for row in _phase_rows(results, size, blocks[size], one)
+    ]
+    idle = [row for size, trials in blocks.items() if trials for row in tenants_idle.idle_rows(options, size, trials)]
+    waits = [row for size, one in present if (row := _wait_row(size, blocks[size], one))]
+    alone = [_row_alone(options, results, one) for one in loaded if judged.used_blocks(references_of(results, one))]
+    used += [trial for one in loaded for trial in judged.used_blocks(references_of(results, one))]
     grade = grade_of([not trial.tainted for trial in used], {trial.trial.key() for trial in used}, results, whole=decided)
     grade, reason = judge_answer(grade, doubts(limit, search, subject, decided=decided))
     answer = f"No answer: {fault}." if fault else qualify_answer(_answer(options, results, blocks, limit, capacity), grade)
@@ -63,8 +73,19 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         details=_details(options, results, blocks, limit),
         grade="C" if fault or limit.value is None else grade,
         grade_reason=fault or reason,
-        findings={"capacity": capacity, **_findings(rows, alone, limit)},
-        tables={"tenants": rows, "classes_alone": alone, **({"phases": by_phase} if phases_of(options.tenants) > 1 else {})},
+        findings={
+            "capacity": capacity,
+            **_findings(rows, alone, limit),
+            **tenants_idle.idle_findings([row for row in idle if row["tenants"] == limit.value]),
+        },
+        tables={
+            "tenants": rows,
+            "classes_alone": alone,
+            **({"phases": by_phase} if phases_of(options.tenants) > 1 else {}),
+            **({tenants_idle.TABLE: idle} if idle else {}),
+            **({wait_event_columns.TABLE: waits} if waits else {}),
+            **({} if options.tenant_table is None else {"tenant_table": options.tenant_table.rows()}),
+        },
         warnings=trial_warnings(results, "a size"),
         next_steps=next_steps(limit, search, subject, decided=decided),
     )
@@ -148,7 +169,8 @@ def _details(
     options: DensityOptions, results: Sequence[TrialResult], blocks: dict[float, list[TrialResult]], limit: PassLimit
 ) -> list[str]:
     """Return sentences on the two sizes that decide the answer, and on what each class has to keep."""
-    sentences = [f"Each tenant of class {one.name} has to keep {needs(options, one)}." for one in options.tenants]
+    sentences = [] if options.tenant_table is None else [options.tenant_table.summary()]
+    sentences += [f"Each tenant of class {one.name} has to keep {needs(options, one)}." for one in options.tenants if not one.idle]
     for size in (limit.value, limit.failing):
         if size is None:
             continue
@@ -199,9 +221,10 @@ def _row_alone(options: DensityOptions, results: Sequence[TrialResult], one: Ten
     }
 
 
-def _phase_rows(size: float, trials: Sequence[TrialResult], one: TenantClass) -> list[Row]:
+def _phase_rows(results: Sequence[TrialResult], size: float, trials: Sequence[TrialResult], one: TenantClass) -> list[Row]:
     """Return the rows of a class at a size by phase: who suffered, and when."""
     rows: list[Row] = []
+    alone = statistics.fmean(alone_throughput(results, one) or [0.0])
     for index, plan in enumerate(trials[0].trial.phases):
         loads = [load for target, load in plan.loads.items() if class_of(target) == one.name]
         parts = [part_of(trial, one.name).phases[index].targets for trial in trials]
@@ -215,12 +238,28 @@ def _phase_rows(size: float, trials: Sequence[TrialResult], one: TenantClass) ->
                 "loaded_tenants": len(loads),
                 "rate": math.fsum(rates) if rates else None,
                 "throughput": as_finding(mean_interval([math.fsum(target.throughput for target in part) for part in parts]), "tps"),
+                "kept_share": _kept(parts, plan, alone),
                 "late_share": as_finding(median_interval(late), "ratio", "worst tenant, median of the blocks")
                 if late
                 else missing("ratio", "no objective, or no load"),
             }
         )
     return rows
+
+
+def _kept(parts: Sequence[Sequence[TargetResult]], plan: Phase, alone: float) -> Finding:
+    """Return the throughput of the slowest tenant of a class in a phase ÷ its rate, or without a rate ÷ that of a tenant alone."""
+    shares = [[tenant.throughput / due for tenant in part if (due := plan.loads[tenant.target].rate or alone)] for part in parts]
+    slowest = [min(values) for values in shares if values]
+    if not slowest:
+        return missing("ratio", "no load, or no throughput alone")
+    return as_finding(median_interval(slowest), "ratio", "slowest tenant ÷ its rate, or ÷ one alone; median of the blocks")
+
+
+def _wait_row(size: float, trials: Sequence[TrialResult], one: TenantClass) -> Row:
+    """Return what the sessions of a class wait for at a size, or nothing if it was not sampled."""
+    waits = wait_events.wait_row(trials, lambda server: server.split("/")[0].rpartition("-")[0] == one.name)
+    return {"tenants": int(size), "class": one.name, **waits} if waits else {}
 
 
 def _values(trials: Sequence[TrialResult], one: TenantClass) -> Row:

@@ -9,7 +9,7 @@ from pgherd.analysis.intervals import LEAST, mean_interval
 from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
-from pgherd.model.units import format_bytes
+from pgherd.model.units import MB_PER_SECOND, format_bytes
 from pgherd.studies.disk.measurements import (
     DiskMeasurement,
     DiskTestGroup,
@@ -273,7 +273,7 @@ def disk_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row
         name, _, _ = group.headline
         row: Row = {"volume": group.volume, "test": group.test.label}
         row["iops"] = _mean(group, lambda trial: trial.iops, "IOPS", note)
-        row["bandwidth"] = _mean(group, lambda trial: trial.bytes / 1e6, "MB/s", note)
+        row["bandwidth"] = _mean(group, lambda trial: trial.bytes / MB_PER_SECOND, "MB/s", note)
         row["latency_mean"] = _mean(group, lambda trial: trial.latency.get("mean"), "ms", note)
         for percentile in ("p50", "p99", "p99_9"):
             notes = "; ".join(filter(None, (_write_latency_note(group, percentile), note)))
@@ -463,7 +463,7 @@ def _iops(result: HostDiskResult) -> float | None:
 
 
 def _bandwidth(result: HostDiskResult) -> float | None:
-    return result.bytes / 1e6
+    return result.bytes / MB_PER_SECOND
 
 
 def _latency(result: HostDiskResult) -> float | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pgherd.analysis.stability import SteadyWindow, rounds_of, steady_window
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.units import MB_PER_SECOND
 from pgherd.studies.disk.options import ALL, MIX, TESTS, AccessPattern, DiskOptions
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
 
@@ -220,7 +221,7 @@ class DiskTestGroup:
         if self.test.quantity == "latency":
             return "latency_mean", "ms", self.values(lambda trial: trial.latency.get("mean"))
         if self.test.quantity == "bandwidth":
-            return "bandwidth", "MB/s", [trial.bytes / 1e6 for trial in self.used]
+            return "bandwidth", "MB/s", [trial.bytes / MB_PER_SECOND for trial in self.used]
         return "iops", "IOPS", [trial.iops for trial in self.used]
 
     def values(self, extract: Callable[[DiskMeasurement], float | None]) -> list[float]:

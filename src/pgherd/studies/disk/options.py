@@ -110,7 +110,6 @@ class DiskVolume(Model):
 
     @property
     def name(self) -> str:
-        """Return the volume's name."""
         return self.volume.name
 
     @property

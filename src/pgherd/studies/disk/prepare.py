@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 from collections.abc import Mapping
 
 from pgherd.host import file_systems, paths, storage
@@ -15,16 +16,20 @@ from pgherd.host.storage import device as device_of
 from pgherd.host.storage import devices_below, devices_of
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment
 from pgherd.model.units import format_bytes
-from pgherd.node.protocol import CANNOT_RUN, Command, Node
+from pgherd.node.protocol import Command, Node
 from pgherd.prepare import hosts
+from pgherd.prepare.fio import fio_version
 from pgherd.prepare.merge import versions_text
 from pgherd.prepare.prepared_study import PreparedStudy, thresholds
 from pgherd.prepare.volumes import parse_volume
 from pgherd.runner.deploy.volumes import VOLUME_RESERVE, check_directory
 from pgherd.runner.execute import device_io
 from pgherd.studies.disk.options import DEFAULT, MIX, TESTS, DiskOptions, DiskRequest, DiskVolume
+from pgherd.studies.disk.study import STUDY
+from pgherd.study.study import StudyCapability
 
 DEFAULT_SIZE = 2 * 2**30
 """Default size in bytes of the file on each volume, at most a quarter of the free space."""
@@ -35,6 +40,16 @@ MEMORY = 256 * 2**20
 """Memory of fio for each volume, in bytes."""
 
 
+def capability(node: Node, facts: HostFacts) -> StudyCapability:
+    """Check which volumes can be measured. This requires no PostgreSQL."""
+    if shutil.which("fio") is None:
+        return StudyCapability(STUDY.name, "unavailable", STUDY.capability, "install the package fio")
+    if not facts.root:
+        directories = STUDY.capability.replace(", loop devices and empty devices", "")
+        return StudyCapability(STUDY.name, "limited", directories, "run pgherd as root for loop devices and empty devices")
+    return StudyCapability(STUDY.name, "available", STUDY.capability)
+
+
 def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
     """Complete a disk request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     limits = thresholds(request.threshold)
@@ -42,7 +57,8 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
     tests = _tests(request, rate)
     facts = gather(node)
     account = server_account(request.run_as)
-    version, engines = _fio(node)
+    version = fio_version(node)
+    engines = frozenset(node.run(Command(["fio", "--enghelp"])).out.split())
     traced = device_io.require_traceable(node, request.trace_io)
     volumes = _volumes(request, dry, node)
     disks = [_inspect(node, request, volume, account) for volume in volumes]
@@ -146,30 +162,6 @@ def _tests(request: DiskRequest, rate: tuple[float, float] | None) -> tuple[str,
     if rate is not None and MIX not in request.tests:
         raise UsageError(f"--rate-iops {request.rate_iops} applies to the test mix, and --tests does not include it; add mix to --tests")
     return request.tests
-
-
-def _fio(node: Node) -> tuple[str, frozenset[str]]:
-    """Return the version of fio and its engines.
-
-    Raises:
-        CapabilityError: fio is not installed, or too old.
-    """
-    missing = CapabilityError(
-        "fio is not installed, and this study needs it; install the package fio (apt-get install fio, dnf install fio)"
-    )
-    try:
-        version = node.run(Command(["fio", "--version"]))
-        engines = node.run(Command(["fio", "--enghelp"]))
-    except OSError:
-        raise missing from None
-    if version.code in CANNOT_RUN:
-        raise missing
-    match = re.match(r"fio-((\d+)\.(\d+)\S*)", version.out.strip())
-    if match is None or int(match[2]) < 3:
-        raise CapabilityError(
-            f"the version of fio is {version.out.strip() or 'unknown'}, but 3.0 or later is required; install a newer package fio"
-        )
-    return match[1], frozenset(engines.out.split())
 
 
 def _volumes(request: DiskRequest, dry: bool, node: Node) -> list[Volume]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pgherd.analysis.intervals import LEAST, mean_interval
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.units import MB_PER_SECOND
 from pgherd.studies.exec.options import ExecOptions
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, trial_warnings
@@ -17,8 +18,6 @@ from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, tria
 Row = dict[str, Finding | str | int | float | None]
 MB = 2**20
 """Unit of memory."""
-MB_PER_SECOND = 1e6
-"""Unit of rates of devices, as of fio, dd and their vendors."""
 _RESERVED_NAMES = frozenset({"duration", "cpu_seconds", "cpu_cores", "host_cpu", "host_memory"})
 """Names of findings. An extracted value with such a name is reported as ``value_NAME``."""
 _SHORT_S = 0.5

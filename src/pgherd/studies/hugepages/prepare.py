@@ -20,7 +20,9 @@ from pgherd.runner.execute import perf_counters
 from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.hugepages.options import NONE, THP, HugepagesOptions, HugepagesRequest
+from pgherd.studies.hugepages.study import STUDY
 from pgherd.study.comparison.options import CompareOptions
+from pgherd.study.study import StudyCapability
 from pgherd.workloads.registry import find
 
 PREFERRED_SIZES = (2 * 2**20, 2**30)
@@ -42,6 +44,19 @@ _IN_GUESTS = (
     "hugepages compares pages of this host's kernel, but a server in a guest uses the kernel of the guest; to compare guests on huge "
     "pages, use 'pgherd compare --runtime vm --variant ordinary --variant huge:vm-huge-pages=2MB'"
 )
+
+
+def capability(node: Node, facts: HostFacts) -> StudyCapability:
+    """Check the kernel's page sizes, and whether pgherd can reserve pages."""
+    sizes = " and ".join(facts.huge_pages)
+    pages = f"a server on normal pages and on huge pages of {sizes}" if sizes else STUDY.capability
+    if not facts.huge_pages and facts.transparent_huge_pages is None:
+        return StudyCapability(STUDY.name, "unavailable", pages, "a kernel with huge pages (CONFIG_HUGETLBFS)")
+    if facts.root:
+        return StudyCapability(STUDY.name, "available", pages)
+    reserved = any(facts.huge_pages.values())
+    missing = "run pgherd as root to reserve pages, or write their number to /sys/kernel/mm/hugepages/*/nr_hugepages as root"
+    return StudyCapability(STUDY.name, "limited" if reserved else "unavailable", pages, missing)
 
 
 def prepare(node: Node, request: HugepagesRequest, dry: bool) -> PreparedStudy:

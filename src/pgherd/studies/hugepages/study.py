@@ -13,6 +13,8 @@ STUDY = Study(
         ("pgherd hugepages", "all page sizes that this host has"),
         ("pgherd hugepages --page-sizes none,2MB --clients 32 --set shared_buffers=2GB", ""),
     ),
+    capability="a server on several page sizes",
+    checks_host=True,
     common=(*("page-sizes", "clients", "scale", "set", "max-blocks", "time-budget", "yes", "dry-run"),),
     request="HugepagesRequest",
     resolved="HugepagesOptions",

@@ -14,6 +14,7 @@ from pgherd.analysis.checkpoints import RULE
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.result import TrialResult
+from pgherd.studies.io_profile import external_server
 from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.studies.io_profile.trial_profile import TrialProfile, profile_of, quantile_ms
 from pgherd.study.comparison import analyse as compare
@@ -39,6 +40,7 @@ MIN_CHECKPOINTS = 2
 Row = dict[str, Finding | str | int | float | None]
 _MEAN = "mean over trials, Student's t interval"
 _LOGS = "logged transactions of all trials; during: the transaction overlaps a checkpoint"
+_NO_PG_STAT_IO = "pg_stat_io needs PostgreSQL 16"
 _NO_STALL_DATA = "too few seconds or too few writes to detect stalls"
 
 
@@ -50,11 +52,12 @@ def analyse(options: IoProfileOptions, results: Sequence[TrialResult]) -> Analys
     for row in rows:
         suffix = "" if options.single else f":{row['server']}"
         findings |= {f"{name}{suffix}": cell for name, cell in row.items() if isinstance(cell, Finding)}
-    tables = {
-        "io_profile": rows,
-        "stalls": [row for variant, trials in by_variant.items() for row in _stall_rows(variant, trials)],
-        "checkpoints": [row for variant, trials in by_variant.items() for row in _checkpoint_rows(variant, trials)],
-    }
+    tables = {"io_profile": rows}
+    if not external_server.is_profiled(by_variant):
+        tables |= {
+            "stalls": [row for variant, trials in by_variant.items() for row in _stall_rows(variant, trials)],
+            "checkpoints": [row for variant, trials in by_variant.items() for row in _checkpoint_rows(variant, trials)],
+        }
     io_warnings = warnings_of(options, by_variant)
     if options.trace_unavailable:
         io_warnings.insert(0, f"The share of requests under 1 ms is unknown: {options.trace_unavailable}")
@@ -62,7 +65,7 @@ def analyse(options: IoProfileOptions, results: Sequence[TrialResult]) -> Analys
         return _single(options, results, findings, tables, io_warnings)
     comparison = compare.analyse(options, results)
     answer = comparison.answer.removesuffix(".")
-    extra = stalls_text(by_variant) if options.memory_ratio is None else iops_text(rows)
+    extra = _extra(options, by_variant, rows)
     return comparison.model_copy(
         update={
             "answer": f"{answer}; {extra}." if extra else comparison.answer,
@@ -71,6 +74,13 @@ def analyse(options: IoProfileOptions, results: Sequence[TrialResult]) -> Analys
             "warnings": [*comparison.warnings, *io_warnings],
         }
     )
+
+
+def _extra(options: IoProfileOptions, by_variant: Mapping[str, Sequence[TrialProfile]], rows: Sequence[Row]) -> str:
+    """Return the part of a comparison's answer on I/O."""
+    if external_server.is_profiled(by_variant):
+        return external_server.wal_text(rows)
+    return stalls_text(by_variant) if options.memory_ratio is None else iops_text(rows)
 
 
 def _by_variant(options: IoProfileOptions, results: Sequence[TrialResult]) -> dict[str, list[TrialProfile]]:
@@ -109,7 +119,8 @@ def _row(options: IoProfileOptions, variant: str, trials: Sequence[TrialProfile]
             reference=IOPS,
             experiment="E13",
         )
-    row["checkpoints"] = _mean(trials, lambda trial: len(trial.checkpoints), "per trial", "the server's log could not be read")
+    external = all(trial.external for trial in trials)
+    row |= _checkpoint_counts(trials, external)
     row["stalls"] = _mean(
         trials,
         lambda trial: None if trial.stalls is None else len(trial.stalls),
@@ -137,8 +148,20 @@ def _row(options: IoProfileOptions, variant: str, trials: Sequence[TrialProfile]
     )
     row["burst_write_await"] = _device_mean(data, "burst_write_await", "ms", "no bursts of data writes", WRITE_AWAIT)
     row |= _latencies(trials)
-    row |= _write_rates(trials, shared)
-    return row
+    row |= _write_rates(trials, shared, external)
+    return external_server.with_reasons(row) if external else row
+
+
+def _checkpoint_counts(trials: Sequence[TrialProfile], external: bool) -> Row:
+    """Return the number of checkpoints. For external servers also their rate and that of reads, which a device does not show there."""
+    if not external:
+        return {"checkpoints": _mean(trials, lambda trial: trial.checkpoint_count, "per trial", "the server's log could not be read")}
+    method, absent = f"{external_server.CHECKPOINTER}; {_MEAN}", "the checkpointer's statistics could not be read"
+    return {
+        "checkpoints": _mean(trials, lambda trial: trial.checkpoint_count, "per trial", absent, method=method),
+        "checkpoint_rate": _mean(trials, lambda trial: trial.checkpoint_rate, "1/min", absent, method=method),
+        "relation_read_rate": _mean(trials, lambda trial: trial.relation_read_rate, "MB/s", _NO_PG_STAT_IO, method=f"pg_stat_io; {_MEAN}"),
+    }
 
 
 def _stall_percent(trial: TrialProfile) -> float | None:
@@ -179,18 +202,17 @@ def _p95_ratio(trials: Sequence[TrialProfile]) -> Finding:
     return as_finding(ratio, "", method="p95 during ÷ between checkpoints; geometric mean over trials, Student's t interval of the logs")
 
 
-def _write_rates(trials: Sequence[TrialProfile], shared: str) -> Row:
+def _write_rates(trials: Sequence[TrialProfile], shared: str, external: bool) -> Row:
     """Return the write rates that PostgreSQL reports and those of the devices."""
+    per_tx = "pg_stat_wal of the whole server ÷ transactions of the load" if external else "pg_stat_wal ÷ transactions"
     return {
         "wal_rate_postgres": _mean(
             trials, lambda trial: trial.wal_rate_postgres, "MB/s", "pg_stat_wal could not be read", method=f"pg_stat_wal; {_MEAN}"
         ),
-        "wal_per_tx": _mean(
-            trials, lambda trial: trial.wal_per_tx, "kB", "pg_stat_wal could not be read", method=f"pg_stat_wal ÷ transactions; {_MEAN}"
-        ),
+        "wal_per_tx": _mean(trials, lambda trial: trial.wal_per_tx, "kB", "pg_stat_wal could not be read", method=f"{per_tx}; {_MEAN}"),
         "wal_rate_device": _mean(trials, lambda trial: trial.wal_rate_device, "MB/s", shared, method=f"/proc/diskstats; {_MEAN}"),
         "relation_write_rate": _mean(
-            trials, lambda trial: trial.relation_write_rate, "MB/s", "pg_stat_io needs PostgreSQL 16", method=f"pg_stat_io; {_MEAN}"
+            trials, lambda trial: trial.relation_write_rate, "MB/s", _NO_PG_STAT_IO, method=f"pg_stat_io; {_MEAN}"
         ),
         "checkpoint_write_rate": _mean(
             trials,
@@ -283,13 +305,19 @@ def _single(
     clean = {result.trial.key() for result in results if not result.tainted}
     grade = grade_of([bool(clean)], clean, results, whole=len(clean) >= LEAST)
     warnings += fallback_warnings([bool(clean)])
+    if "checkpoints" in tables:
+        answer = answer_of(options, findings)
+        next_steps = ["the table 'io': each device separately", "the table 'checkpoints': each checkpoint in the server's log"]
+    else:
+        answer = external_server.answer_of(findings)
+        next_steps = ["the table 'server_activity': WAL, I/O operations and replication of the server"]
     return Analysis(
-        answer=qualify_answer(answer_of(options, findings), grade),
+        answer=qualify_answer(answer, grade),
         grade=grade,
         findings=findings,
         tables=tables,
         warnings=[*warnings, *io_warnings],
-        next_steps=["the table 'io': each device separately", "the table 'checkpoints': each checkpoint in the server's log"],
+        next_steps=next_steps,
     )
 
 
@@ -361,13 +389,11 @@ def warnings_of(options: IoProfileOptions, by_variant: Mapping[str, Sequence[Tri
 def _variant_warnings(options: IoProfileOptions, trials: Sequence[TrialProfile]) -> list[str]:
     if not trials:
         return ["no trial finished with an I/O view"]
+    if all(trial.external for trial in trials):
+        return _too_few_checkpoints(trials, "a --duration of several times the server's checkpoint_timeout")
     warnings = []
-    checkpoints = statistics.median(len(trial.checkpoints) for trial in trials)
-    if options.memory_ratio is None and checkpoints < MIN_CHECKPOINTS:
-        warnings.append(
-            f"too few checkpoints for conclusions on them: {checkpoints:g} per trial, at least {MIN_CHECKPOINTS} are needed. "
-            "Use a longer --duration or a shorter --checkpoint-timeout"
-        )
+    if options.memory_ratio is None:
+        warnings += _too_few_checkpoints(trials, "a longer --duration or a shorter --checkpoint-timeout")
     if options.memory_ratio is None and not all(trial.wal_separate for trial in trials):
         warnings.append(
             "the WAL has no device to itself, so its device I/O is unknown and stalls are detected by the flushes of data and WAL. "
@@ -379,6 +405,16 @@ def _variant_warnings(options: IoProfileOptions, trials: Sequence[TrialProfile])
             "device therefore contains both, and is not compared with the WAL or with PostgreSQL's statistics"
         )
     return warnings + disagreements(trials)
+
+
+def _too_few_checkpoints(trials: Sequence[TrialProfile], remedy: str) -> list[str]:
+    """Return a warning if a trial has fewer checkpoints than conclusions on them need."""
+    counts = [count for trial in trials if (count := trial.checkpoint_count) is not None]
+    if not counts or (checkpoints := statistics.median(counts)) >= MIN_CHECKPOINTS:
+        return []
+    return [
+        f"too few checkpoints for conclusions on them: {checkpoints:.2g} per trial, at least {MIN_CHECKPOINTS} are needed. Use {remedy}"
+    ]
 
 
 def disagreements(trials: Sequence[TrialProfile]) -> list[str]:

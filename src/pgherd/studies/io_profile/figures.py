@@ -13,6 +13,8 @@ from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.studies.compare import figures
+from pgherd.studies.io_profile.external_server import LOG
+from pgherd.studies.io_profile.trial_profile import is_external
 from pgherd.study.comparison.options import AA_SUFFIX
 from pgherd.study.comparison.time_slices import VARIANT
 
@@ -24,6 +26,8 @@ MIN_TRANSACTIONS = 100
 @register("latency")
 def latency(inputs: FigureInputs) -> Figure:
     """Draw the distribution of latency during and between checkpoints, in one panel for each variant."""
+    if inputs.results and all(is_external(result) for result in inputs.results):
+        raise FigureUnavailable(LOG)
     curves: dict[str, list[dict[str, object]]] = {}
     texts = []
     for variant in dict.fromkeys(_variant(result.trial.point) for result in inputs.results):

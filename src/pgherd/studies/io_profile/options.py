@@ -19,7 +19,7 @@ from pgherd.study.comparison import variants
 from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.propose import propose as propose_blocks
 from pgherd.study.comparison.request import BlocksRequest, Share
-from pgherd.study.database_options import EXISTING_SERVERS, BuiltinWorkload
+from pgherd.study.database_options import BuiltinWorkload
 from pgherd.study.option import option, redefined
 
 KEPT_CHECKS = ("not-client-bound", "io-bound")
@@ -56,14 +56,7 @@ class IoProfileRequest(BlocksRequest):
     Without ``compare_setting`` and ``variant`` there is one server. With either, each variant is compared with the first.
     """
 
-    LEFT_OUT: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(
-            EXISTING_SERVERS,
-            "io-profile sets memory and checkpoints and reads the devices below the server, which it cannot do on an external server; use "
-            "density, whose table server_activity has its checkpoints, WAL and I/O, and leave it out here",
-        ),
-        "min_repeats": "io-profile adds no repeats; give repeats",
-    }
+    LEFT_OUT: ClassVar[dict[str, str]] = {"min_repeats": "io-profile adds no repeats; give repeats"}
 
     checkpoints: int | None = option(None, "Minimum checkpoints per trial.", metavar="N", computed="3; 2 in a comparison", web=True, ge=1)
     checkpoint_timeout: Duration | None = option(

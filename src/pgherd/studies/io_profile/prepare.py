@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.workloads.registry import find
 
 SINGLE_SERVER = "db01"
-"""Name of the only variant, if nothing is compared."""
+"""Name of the only variant, if nothing is compared and no server of a list is chosen."""
 DEFAULT_SCALE = 50
 """Default scale of pgbench, about 750 MB. Checkpoints write a large part of it, and it is loaded within half a minute."""
 CHECKPOINT_TIMEOUT_S = 30.0
@@ -48,6 +48,19 @@ _STUDY_FIELDS = {"checkpoints", "checkpoint_timeout", "compare_setting", "varian
 _OVERHEAD_S = 6.0
 """Additional seconds of a trial: restore, start and reading of the trace."""
 
+_AS_IT_IS = (
+    "The server is profiled as it is: its WAL, checkpoints and I/O are those of its statistics, because its devices and its log are not "
+    "visible here."
+)
+_UNCHANGED = "pgherd does not change its settings; leave one out"
+_ONLY_OWN = {
+    "memory_ratio": "pgherd neither limits its memory nor creates tables on it; leave one out",
+    "compare_setting": _UNCHANGED,
+    "checkpoint_timeout": _UNCHANGED,
+    "checkpoints": "pgherd does not set the time between its checkpoints; give --duration instead",
+}
+"""Option of this study that applies only to servers that pgherd starts → reason why it is refused for an existing one, and a remedy."""
+
 
 class _Comparison(CompareRequest):
     """Comparison request with the expected bottleneck, which determines the size of shared buffers."""
@@ -57,20 +70,22 @@ class _Comparison(CompareRequest):
 
 def prepare(node: Node, request: IoProfileRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
+    existing = _loads_existing(request)
     variants = _variants(request)
     facts = gather(node)
     untraced = "" if request.memory_ratio is None else block_trace.refused(node)
-    set_fields, notes = _fields(request, facts, variants, trace=request.trace_io or (request.memory_ratio is not None and not untraced))
+    trace = request.trace_io or (request.memory_ratio is not None and not untraced)
+    set_fields, notes = _fields(request, facts, variants, trace=trace, existing=existing)
     try:
-        prepared = _completed(node, set_fields, variants, request, dry)
+        prepared = _completed(node, set_fields, variants, request, dry, existing=existing)
     except CapabilityError:
         if request.memory is not None or request.memory_ratio is not None or "memory" not in set_fields:
             raise
         del set_fields["memory"]
         notes = [*notes[1:], "Warning: memory is not limited to twice the database as in E11, because limits need control groups."]
-        prepared = _completed(node, set_fields, variants, request, dry)
+        prepared = _completed(node, set_fields, variants, request, dry, existing=existing)
     assert isinstance(prepared.options, CompareOptions)
-    timeout = None if request.memory_ratio else _checkpoint_timeout(request)
+    timeout = None if request.memory_ratio or existing else _checkpoint_timeout(request)
     options = IoProfileOptions(
         **prepared.options.model_dump(exclude={"repeats", "memory_ratio", "checkpoint_timeout", "trace_unavailable"}),
         repeats=request.repeats or REPEATS,
@@ -78,18 +93,45 @@ def prepare(node: Node, request: IoProfileRequest, dry: bool) -> PreparedStudy:
         checkpoint_timeout=timeout,
         trace_unavailable=untraced,
     )
-    return replace(
-        prepared, study="io-profile", options=options, defaults_chosen=(*prepared.defaults_chosen, *notes, *_devices(node, options))
-    )
+    notes += [_AS_IT_IS] if existing else _devices(node, options)
+    return replace(prepared, study="io-profile", options=options, defaults_chosen=(*prepared.defaults_chosen, *notes))
 
 
-def _fields(request: IoProfileRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool) -> tuple[dict[str, Any], list[str]]:
+def _loads_existing(request: IoProfileRequest) -> bool:
+    """Return True if the servers exist already, and False if pgherd starts them.
+
+    Raises:
+        UsageError: only some of the variants name an existing server, or an option sets something of it.
+    """
+    named = [name for name, changes in map(parse_variant, request.variant) if {"dsn", "servers"} & {plain(key) for key in changes}]
+    if not request.dsn and request.servers is None and not (len(request.variant) > 1 and len(named) == len(request.variant)):
+        if named and len(request.variant) == 1:
+            raise UsageError(f"--variant {named[0]} names an existing server, and there is no other variant; give --dsn instead")
+        if named:
+            raise UsageError(
+                f"variant '{named[0]}' names an existing server, but pgherd starts that of another variant; give --servers FILE, and "
+                "server=NAME in every variant"
+            )
+        return False
+    for option, reason in _ONLY_OWN.items():
+        if getattr(request, option) is not None:
+            given = "--dsn" if request.servers is None else "--servers"
+            raise UsageError(f"--{option.replace('_', '-')} does not go with {given}: the server is external, and {reason}")
+    return True
+
+
+def _fields(
+    request: IoProfileRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool, existing: bool
+) -> tuple[dict[str, Any], list[str]]:
     """Return the options of each variant's request, and sentences on the choices. The first sentence is on memory."""
     set_fields: dict[str, Any] = {name: getattr(request, name) for name in request.model_fields_set - _STUDY_FIELDS}
     cores = request.host_cores or facts.cores
     set_fields.setdefault("client_placement", "outside")
     set_fields["trace_io"] = trace
-    if request.memory_ratio is not None:
+    notes: list[str] = []
+    if existing:
+        set_fields = _with_load(set_fields, cores, _trial_seconds(request, variants, CHECKPOINT_TIMEOUT_S))
+    elif request.memory_ratio is not None:
         set_fields, notes = _io_bound(request, set_fields, cores)
     else:
         set_fields, notes = _cached(request, set_fields, cores, variants)
@@ -97,14 +139,25 @@ def _fields(request: IoProfileRequest, facts: HostFacts, variants: Sequence[str]
     return {name: value for name, value in set_fields.items() if value is not None}, notes
 
 
+def _with_load(set_fields: Mapping[str, Any], cores: float, seconds: float) -> dict[str, Any]:
+    """Return the options with the default load of a cached database, in trials of so many seconds."""
+    defaults = {"workload": "tpcb-like", "clients": max(4, min(MAX_CLIENTS, round(4 * cores))), "warmup": f"{WARMUP_S:g}s"}
+    return {**defaults, **set_fields, "duration": f"{seconds:g}s"}
+
+
+def _trial_seconds(request: IoProfileRequest, variants: Sequence[str], timeout: float) -> float:
+    """Return the length of a trial with enough checkpoints, if they are ``timeout`` seconds apart."""
+    checkpoints = request.checkpoints or (COMPARED_CHECKPOINTS if variants else CHECKPOINTS)
+    return request.duration if request.duration is not None else checkpoints * timeout + 5
+
+
 def _cached(
     request: IoProfileRequest, set_fields: dict[str, Any], cores: float, variants: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     timeout = _checkpoint_timeout(request)
-    checkpoints = request.checkpoints or (COMPARED_CHECKPOINTS if variants else CHECKPOINTS)
-    set_fields.setdefault("workload", "tpcb-like")
+    seconds = _trial_seconds(request, variants, timeout)
+    set_fields = _with_load(set_fields, cores, seconds)
     set_fields.setdefault("vcpus", cores)
-    set_fields.setdefault("clients", max(4, min(MAX_CLIENTS, round(4 * cores))))
     if not request.init_script and request.scale is None and request.workload in ("tpcb-like", "simple-update", "select-only"):
         set_fields["scale"] = max(DEFAULT_SCALE, set_fields["clients"])
     notes = []
@@ -116,9 +169,6 @@ def _cached(
             memory = max(MIN_MEMORY, math.ceil(MEMORY_TO_DATABASE * size / _ROUND) * _ROUND)
             set_fields["memory"] = str(memory)
             notes.append(f"Memory {format_bytes(memory)}: {MEMORY_TO_DATABASE} × the database, as in E11.")
-    set_fields.setdefault("warmup", f"{WARMUP_S:g}s")
-    seconds = request.duration if request.duration is not None else checkpoints * timeout + 5
-    set_fields["duration"] = f"{seconds:g}s"
     names = {text.partition("=")[0].strip().lower() for text in request.set}
     chosen = [] if "checkpoint_timeout" in names else [f"checkpoint_timeout={timeout:g}s"]
     set_fields["set"] = (*chosen, *request.set)
@@ -149,10 +199,12 @@ def _io_bound(request: IoProfileRequest, set_fields: dict[str, Any], cores: floa
     ]
 
 
-def _completed(node: Node, set_fields: dict[str, Any], variants: Sequence[str], request: IoProfileRequest, dry: bool) -> PreparedStudy:
+def _completed(
+    node: Node, set_fields: dict[str, Any], variants: Sequence[str], request: IoProfileRequest, dry: bool, *, existing: bool
+) -> PreparedStudy:
     """Complete a single server as a density study, or several variants as a comparison.
 
-    The options are those of a comparison in both cases.
+    The options are those of a comparison in both cases. Existing servers stay in their state.
     """
     if variants:
         comparison_options = {name: getattr(request, name) for name in _COMPARISON if name in request.model_fields_set}
@@ -163,24 +215,20 @@ def _completed(node: Node, set_fields: dict[str, Any], variants: Sequence[str], 
             **blocks,
             "equivalence_margin": request.equivalence_margin,
             "variant": tuple(variants),
-            "start_state": "fresh",
+            **({} if existing else {"start_state": "fresh", "interleave": "trials"}),
         }
-        return comparison.prepare(node, _Comparison.model_validate({"interleave": "trials", **fields}), dry)
-    fields = {
-        "start_state": "fresh" if request.workload != "select-only" and request.memory_ratio is None else "restarted",
-        **set_fields,
-        "databases": (1,),
-    }
+        return comparison.prepare(node, _Comparison.model_validate(fields), dry)
+    state = "fresh" if request.workload != "select-only" and request.memory_ratio is None else "restarted"
+    fields = {**({} if existing else {"start_state": state}), **set_fields, "databases": (1,)}
     prepared = prepared_study.prepare(node, "density", DensityRequest.model_validate(fields), dry=dry)
     options = prepared.options
     assert isinstance(options, DensityOptions)
     options = options.model_copy(update={"repeats": 1})
-    variant = Variant(name=SINGLE_SERVER, study="density", options=options.model_dump(mode="json"))
+    name = (request.server if existing else None) or SINGLE_SERVER
+    variant = Variant(name=name, study="density", options=options.model_dump(mode="json"))
     each = options.duration + options.warmup + _OVERHEAD_S
     budget = request.time_budget if request.time_budget is not None else 1.5 * each * (request.repeats or REPEATS) + 30
-    single = IoProfileOptions(
-        variants=(variant,), baseline=SINGLE_SERVER, time_budget=budget, seed=options.seed, thresholds=options.thresholds
-    )
+    single = IoProfileOptions(variants=(variant,), baseline=name, time_budget=budget, seed=options.seed, thresholds=options.thresholds)
     return replace(prepared, options=single)
 
 

@@ -13,8 +13,12 @@ STUDY = Study(
         ("pgherd io-profile --workload tpcb-like", ""),
         ("pgherd io-profile --wal-volume /mnt/wal --checkpoint-timeout 1min", ""),
         ("pgherd io-profile --compare-setting checkpoint_completion_target=0.5,0.9", ""),
+        ("pgherd io-profile --servers fleet.yaml --server alpha --allow-writes", ""),
     ),
-    common=(*("wal-volume", "checkpoint-timeout", "checkpoints", "compare-setting", "variant", "memory-ratio", "trace-io", "dry-run"),),
+    capability="device I/O of a server, and the effect of checkpoints",
+    common=(
+        *("wal-volume", "checkpoint-timeout", "checkpoints", "compare-setting", "variant", "memory-ratio", "trace-io", "dsn", "dry-run"),
+    ),
     request="IoProfileRequest",
     resolved="IoProfileOptions",
     propose_module="options",
@@ -27,6 +31,7 @@ STUDY = Study(
                 Column("IOPS", "iops", "value ±", needs="iops"),
                 Column("under 1 ms\n%", "share_under_1ms", "share ±", needs="iops"),
                 Column("checkpoints\n/trial", "checkpoints", "brief"),
+                Column("checkpoints\n/min", "checkpoint_rate", "brief", needs="checkpoint_rate"),
                 Column("stalls\n/trial", "stalls", "brief"),
                 Column("in check-\npoints", "stalls_in_checkpoints", "brief"),
                 Column("WAL/tx\nkB", "wal_per_tx", "value ±"),
@@ -34,7 +39,8 @@ STUDY = Study(
                 Column("p95 ms\nbetween", "p95_between_checkpoints", "brief"),
             ),
             main=(
-                *("server", "throughput", "iops", "share_under_1ms", "checkpoints", "stalls", "stalls_in_checkpoints", "stall_time_share"),
+                *("server", "throughput", "iops", "share_under_1ms", "checkpoints", "checkpoint_rate"),
+                *("wal_per_tx", "relation_read_rate", "stalls", "stalls_in_checkpoints", "stall_time_share"),
                 *(
                     "data_burst_to_wal_ratio",
                     "p95_during_checkpoint",

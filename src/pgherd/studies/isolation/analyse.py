@@ -9,8 +9,9 @@ from pgherd.analysis.block_ratios import no_ratio_reason, paired_ratio
 from pgherd.analysis.intervals import LEAST, mean_interval
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TargetResult, TrialResult
-from pgherd.studies.isolation.options import AGGRESSORS, ALONE, IsolationOptions, Scheme
+from pgherd.studies.isolation.options import AGGRESSORS, ALONE, FIO, IsolationOptions, Scheme
 from pgherd.studies.isolation.propose import addresses
+from pgherd.study import wait_event_columns, wait_events
 from pgherd.study.findings import as_finding, labelled_name, missing
 from pgherd.study.grade import fallback_warnings, grade_of, majority_clean, qualify_answer, trial_warnings
 from pgherd.study.trial_schedule import repeats_trial
@@ -87,6 +88,7 @@ def analyse(options: IsolationOptions, results: Sequence[TrialResult]) -> Analys
         worst_rows.append({"scheme": scheme, "worst_p99_ratio": worst, "aggressor": name})
         findings[labelled_name("worst_p99_ratio", scheme=scheme)] = worst
     label, findings["worst_p99_ratio"] = worst_of({f"{scheme}/{name}": r for (scheme, name), r in by_cell.items()}, options.comparisons)
+    waits = _waits(options, results)
     used = {result.trial.key() for cell in cells for pair in cell.trials for result in pair}
     measured = [cell for cell in cells if cell.trials]
     run_grade: Grade = grade_of(
@@ -100,7 +102,8 @@ def analyse(options: IsolationOptions, results: Sequence[TrialResult]) -> Analys
         answer=qualify_answer(text, run_grade) if measured else text,
         grade=run_grade,
         findings=findings,
-        tables={"isolation": rows, "worst": worst_rows},
+        details=_wait_details(label, waits),
+        tables={"isolation": rows, "worst": worst_rows, **({wait_event_columns.TABLE: list(waits.values())} if waits else {})},
         warnings=[
             *trial_warnings(results, "a block"),
             *fallback_warnings([cell.clean for cell in measured], _tainted_names(measured)),
@@ -108,6 +111,26 @@ def analyse(options: IsolationOptions, results: Sequence[TrialResult]) -> Analys
         ],
         next_steps=_next_steps(options, rows),
     )
+
+
+def _waits(options: IsolationOptions, results: Sequence[TrialResult]) -> dict[tuple[str, str], Row]:
+    """Return what the sessions of the victim's server wait for, by scheme and aggressor. A shared server has those of both databases."""
+    found: dict[tuple[str, str], Row] = {}
+    for scheme in options.schemes:
+        _, container, server, _ = addresses(scheme)[0].split("/")
+        for name in (ALONE, *options.aggressors):
+            trials = list(_by_block(options, results, scheme, name).values())
+            if row := wait_events.wait_row(trials, f"{container}/{server}".__eq__):
+                found[scheme, name] = {"scheme": scheme, "aggressor": name, **row}
+    return found
+
+
+def _wait_details(label: str, waits: Mapping[tuple[str, str], Row]) -> list[str]:
+    """Return a sentence on the largest change of wait events next to the worst aggressor."""
+    scheme, _, aggressor = label.partition("/")
+    names = {f"scheme {scheme} next to {aggressor}": aggressor, f"scheme {scheme} alone": ALONE}
+    text = wait_events.largest_difference({text: waits.get((scheme, name), {}) for text, name in names.items()})
+    return [text] if text else []
 
 
 def _finding(cell: object) -> Finding:
@@ -123,7 +146,8 @@ def _row(cell: Pairs) -> Row:
     _, aggressor = addresses(cell.scheme)
     row["conclusion"] = conclusion(_finding(row["p99_ratio"]), _finding(row["throughput_ratio"]))
     row["p99_alone"] = _mean([value for value in alone if value is not None], "ms")
-    row["aggressor_throughput"] = _mean([_target(pair[0], aggressor).throughput for pair in cell.trials], "tps")
+    unit = "IOPS" if cell.aggressor == FIO else "tps"
+    row["aggressor_throughput"] = _mean([_target(pair[0], aggressor).throughput for pair in cell.trials], unit)
     row["blocks"] = len(cell.trials)
     row["tainted_trials"] = cell.tainted
     return row

@@ -24,7 +24,7 @@ STUDY = "isolation"
 _ROW_HEIGHT = 64
 """Height of an aggressor's row, in px."""
 _PANEL_HEIGHT = 150
-_COLOURS = (*SERIES[:-1], "#8c6d31")
+_COLOURS = (*SERIES[:-1], "#8c6d31", "#9467bd", "#8c959f")
 """Colours of the aggressors. The last one of SERIES is too close to the colour of the victim alone."""
 
 

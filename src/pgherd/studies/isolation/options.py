@@ -11,7 +11,7 @@ from pgherd.model.units import Duration
 from pgherd.study.database_options import EXISTING_SERVERS, DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined, without_nulls
 
-Scheme = Literal["shared-server", "shared-container", "quota", "weights", "cpuset", "io"]
+Scheme = Literal["shared-server", "shared-container", "quota", "weights", "cpuset", "io", "vm"]
 SCHEMES: Mapping[Scheme, str] = {
     "shared-server": "one server with both databases",
     "shared-container": "one container with a server for each database",
@@ -19,23 +19,28 @@ SCHEMES: Mapping[Scheme, str] = {
     "weights": "a container each, with CPU weights and without a quota",
     "cpuset": "a container each, on CPUs of its own",
     "io": "a container each, with a CPU quota and I/O limits",
+    "vm": "a virtual machine each",
 }
 """Schemes and what they are, from the least to the most separated."""
 SHARED: tuple[Scheme, ...] = ("shared-server", "shared-container")
-"""Schemes in which both databases use one container, with the resources of two."""
+"""Schemes in which both databases use one container, with the resources of two. With the runtime vm it is a virtual machine."""
 
-Aggressor = Literal["cpu", "memory", "buffers", "wal", "temp", "checkpoint", "vacuum", "connections"]
+Aggressor = Literal["cpu", "memory", "buffers", "wal", "temp", "fio", "checkpoint", "vacuum", "connections"]
 AGGRESSORS: Mapping[Aggressor, str] = {
     "cpu": "computation",
     "memory": "memory bandwidth and processor cache",
     "buffers": "scans that displace pages from shared buffers and the page cache",
     "wal": "WAL and flushes",
     "temp": "temporary files",
+    "fio": "random reads and writes of blocks, past the page cache",
     "checkpoint": "updates with constant checkpoints",
-    "vacuum": "vacuum of a bloated table",
+    "vacuum": "autovacuum of a bloated table",
     "connections": "a storm of connections",
 }
-"""Aggressors and what they load. Each is a pgbench script in the directory ``aggressors``."""
+"""Aggressors and what they load. Each is a pgbench script in the directory ``aggressors``, except FIO."""
+FIO: Aggressor = "fio"
+FIO_BYTES = 2**30
+"""Size of fio's file."""
 ALONE = "none"
 """Name of the trials without an aggressor."""
 Victim = Literal["select-only", "tpcb-like", "simple-update"]
@@ -49,7 +54,7 @@ class IsolationOptions(DatabaseOptions):
 
     ``vcpus`` and ``container_memory`` belong to each container with one database. A container with both has twice as much. ``repeats``
     is the number of blocks. A block holds, for one scheme, a trial alone and one with each aggressor. ``scripts_of`` maps each aggressor
-    to its pgbench script.
+    of pgbench to its script.
     """
 
     schemes: tuple[Scheme, ...]
@@ -78,7 +83,7 @@ class IsolationRequest(DatabaseRequest):
         **dict.fromkeys(("huge_pages", "vm_huge_pages"), "the schemes would reserve different numbers of huge pages; leave it out"),
         **dict.fromkeys(
             ("vm_memory_policy", "vm_memory_min", "vm_memory_shares", "vm_idle_tax", "vm_pin_vcpus", "vm_ksm"),
-            "isolation compares containers of this host's kernel; leave it out",
+            "isolation gives virtual machines fixed memory and no other options; leave it out",
         ),
     }
 
@@ -86,12 +91,12 @@ class IsolationRequest(DatabaseRequest):
         None,
         f"{', '.join(SCHEMES)}.",
         metavar="NAME,…",
-        computed="shared-server,quota,cpuset",
+        computed="shared-server,quota,cpuset; with --runtime vm shared-server,vm",
         web=True,
         filled="shared-server,cpuset",
     )
     aggressors: tuple[Aggressor, ...] | None = option(
-        None, f"{', '.join(AGGRESSORS)}.", metavar="NAME,…", computed="the first five", web=True, filled="cpu,wal"
+        None, f"{', '.join(AGGRESSORS)}.", metavar="NAME,…", computed="all that this host supports", web=True, filled="cpu,wal"
     )
     clients: int = option(8, "Clients of the victim.", metavar="N", ge=1)
     aggressor_clients: int = option(4, "Clients of the aggressor.", metavar="N", web=True, filled="4", ge=1)

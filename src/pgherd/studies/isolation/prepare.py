@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from pgherd.host.storage import direct_io_works
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
+from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import servers
-from pgherd.prepare.databases import complete, database_options, prepare_databases
+from pgherd.prepare.databases import DatabasePreparation, complete, database_options, prepare_databases
+from pgherd.prepare.fio import fio_version
+from pgherd.prepare.guests import largest_guest
 from pgherd.prepare.hosts import Containers, choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.volumes import disk_space
+from pgherd.prepare.volumes import DISK_RESERVE, DiskSpace, disk_space
 from pgherd.studies.isolation.options import (
     AGGRESSORS,
+    FIO,
+    FIO_BYTES,
     LEAST_TRANSACTIONS,
     SCHEMES,
+    SHARED,
     Aggressor,
     IsolationOptions,
     IsolationRequest,
@@ -27,7 +36,7 @@ from pgherd.studies.isolation.options import (
 )
 
 DEFAULT_SCHEMES: tuple[Scheme, ...] = ("shared-server", "quota", "cpuset")
-DEFAULT_AGGRESSORS: tuple[Aggressor, ...] = ("cpu", "memory", "buffers", "wal", "temp")
+DEFAULT_OF_GUESTS: tuple[Scheme, ...] = ("shared-server", "vm")
 RATE_PER_VCPU = 100.0
 """Default rate of the victim, in transactions per second. A tenth or less of what a core can do: the victim alone never waits for CPU."""
 AGGRESSOR_MEMORY_BYTES = 64 * 2**20
@@ -35,14 +44,14 @@ AGGRESSOR_MEMORY_BYTES = 64 * 2**20
 MEMORY_BYTES = 2**30
 """Largest default memory of a container with one database."""
 _ROUND = 64 * 2**20
+_NAPTIME = "autovacuum_naptime"
 _SCRIPTS = Path(__file__).with_name("aggressors")
 
 
 def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
-    if request.runtime is not None and capabilities_of(request.runtime).own_kernel:
-        raise CapabilityError(f"isolation compares containers of this host's kernel, but --runtime {request.runtime} has its own; omit it")
-    aggressors = request.aggressors or DEFAULT_AGGRESSORS
+    if FIO in (request.aggressors or ()) and request.runtime is not None and capabilities_of(request.runtime).own_kernel:
+        raise CapabilityError(f"aggressor {FIO} does not run in virtual machines; leave it out")
     with prepare_databases(node, request, dry) as preparation:
         share, containers, runtime = preparation.share, preparation.containers, preparation.runtime
         cpu = choose_cpu(containers, share.cores / 2)
@@ -65,7 +74,9 @@ def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
         need += request.aggressor_clients * AGGRESSOR_MEMORY_BYTES
         memory = choose_memory(containers)
         if memory is None and capabilities_of(runtime).memory_limit:
-            memory = max(min(MEMORY_BYTES, share.memory // 2) // _ROUND * _ROUND, need)
+            guests = preparation.guests
+            half = share.memory // 2 if guests is None else largest_guest(2, share.memory, guests.policy.overhead)
+            memory = max(min(MEMORY_BYTES, half) // _ROUND * _ROUND, need)
         if 2 * (memory or need) > share.memory:
             raise UsageError(
                 f"two containers of {format_bytes(memory or need)} exceed the host's memory budget of {format_bytes(share.memory)}; lower "
@@ -79,17 +90,20 @@ def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
             writes=True,
             templates=(2 if "shared-server" in schemes else 0) + (schemes != ("shared-server",)),
         )
+        aggressors, tools, disk, no_fio = _aggressors(node, request, preparation, disk)
         settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, connections, memory)
+        if "vacuum" in aggressors:
+            settings = _with_eager_autovacuum(settings)
         limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         fields = database_options(preparation, limits, size, settings)
         options = IsolationOptions(
             **fields
             | {
-                "cpu_mode": "quota" if capabilities_of(runtime).cpu_quota else "none",
+                "cpu_mode": "quota" if capabilities_of(runtime).cgroups else "none",
                 "rate": rate,
                 "schemes": schemes,
                 "aggressors": aggressors,
-                "scripts_of": {name: str(_SCRIPTS / f"{name}.sql") for name in aggressors},
+                "scripts_of": {name: str(_SCRIPTS / f"{name}.sql") for name in aggressors if name != FIO},
                 "clients": request.clients,
                 "aggressor_clients": request.aggressor_clients,
                 "threads": request.threads or max(1, math.ceil(cpu.vcpus)),
@@ -100,7 +114,7 @@ def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
             }
         )
         options = options.model_copy(update={"max_reruns": max(2, options.comparisons * options.repeats // 8)})
-        return complete(
+        completed = complete(
             preparation,
             "isolation",
             options,
@@ -108,8 +122,62 @@ def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
             settings=settings,
             disk=disk,
             memory=2 * (memory or need),
-            messages=(*left_out, *size.messages, *settings.messages, *limits.messages),
+            messages=(*left_out, *no_fio, *size.messages, *settings.messages, *limits.messages),
         )
+        return replace(completed, tools=tools)
+
+
+def _aggressors(
+    node: Node, request: IsolationRequest, preparation: DatabasePreparation, disk: DiskSpace
+) -> tuple[tuple[Aggressor, ...], dict[str, str], DiskSpace, list[str]]:
+    """Return the aggressors of the run, their tools, the disk space with them, and a sentence if this host cannot run fio by default.
+
+    Raises:
+        UsageError, CapabilityError: the user requests fio, and it cannot run.
+    """
+    chosen = request.aggressors or tuple(AGGRESSORS)
+    others = tuple(name for name in chosen if name != FIO)
+    if FIO not in chosen or capabilities_of(preparation.containers.runtime).own_kernel:
+        return others, {}, disk, []
+    try:
+        return chosen, {"fio": fio_version(node)}, _with_file(preparation, disk), []
+    except (CapabilityError, UsageError) as error:
+        if request.aggressors:
+            raise
+        return others, {}, disk, [f"Aggressor {FIO} is left out: {error}."]
+
+
+def _with_file(preparation: DatabasePreparation, disk: DiskSpace) -> DiskSpace:
+    """Add fio's file, which is on the device of the data.
+
+    Raises:
+        UsageError: there is too little space for it.
+        CapabilityError: the file system there has no direct I/O.
+    """
+    data = None if preparation.volumes is None else preparation.volumes.roles.get("data")
+    if data is not None and data.kind != "directory":
+        return disk  # a file system that pgherd makes
+    cache = preparation.workspace.cache
+    directory = data.path if data is not None and data.path else next(str(path) for path in (cache, *cache.parents) if path.exists())
+    if not direct_io_works(directory):
+        raise CapabilityError(
+            f"aggressor {FIO} needs direct I/O, and the file system of {directory} has none; leave it out, or give --data-volume"
+        )
+    need, free = disk.bytes + FIO_BYTES, shutil.disk_usage(directory).free
+    if need + DISK_RESERVE > free:
+        raise UsageError(
+            f"aggressor {FIO} has a file of {format_bytes(FIO_BYTES)}, and with the databases {format_bytes(need)} are needed, "
+            f"but {directory} has {format_bytes(free)} free; leave it out, or free some space"
+        )
+    return replace(disk, bytes=need)
+
+
+def _with_eager_autovacuum(chosen: servers.ServerSettings) -> servers.ServerSettings:
+    """Let autovacuum look for work each second, in all trials alike, unless the user sets the time: a trial is shorter than the default."""
+    if _NAPTIME in chosen.settings:
+        return chosen
+    row = SettingRow(_NAPTIME, "1s", "1min", "the aggressor vacuum: a trial is shorter than the default")
+    return replace(chosen, settings={**chosen.settings, _NAPTIME: row.value}, rows=(*chosen.rows, row))
 
 
 def _schemes(request: IsolationRequest, containers: Containers, vcpus: float) -> tuple[tuple[Scheme, ...], list[str]]:
@@ -120,10 +188,16 @@ def _schemes(request: IsolationRequest, containers: Containers, vcpus: float) ->
         CapabilityError: the runtime cannot provide it.
     """
     limited = containers.iops is not None or containers.io_bandwidth is not None
+    guests = capabilities_of(containers.runtime).own_kernel
+    default: tuple[Scheme, ...] = DEFAULT_OF_GUESTS if guests else (*DEFAULT_SCHEMES, "io") if limited else DEFAULT_SCHEMES
     chosen, left_out = [], []
-    for scheme in request.schemes or (*DEFAULT_SCHEMES, *(("io",) if limited else ())):
+    for scheme in request.schemes or default:
         fault: UsageError | CapabilityError | None = None
-        if scheme in ("quota", "weights", "io") and not capabilities_of(containers.runtime).cgroups:
+        if scheme == "vm" and not guests:
+            fault = UsageError("scheme vm has virtual machines; add --runtime vm")
+        elif guests and scheme not in (*SHARED, "vm"):
+            fault = UsageError(f"scheme {scheme} is for containers of one kernel; with --runtime vm use {', '.join((*SHARED, 'vm'))}")
+        elif scheme in ("quota", "weights", "io") and not capabilities_of(containers.runtime).cgroups:
             fault = CapabilityError(f"scheme {scheme} needs the cgroup runtime; 'pgherd doctor' shows what this host lacks")
         elif scheme == "cpuset" and vcpus != int(vcpus):
             fault = UsageError(f"scheme cpuset gives whole CPUs, but --vcpus is {vcpus:g}; use a whole number")
@@ -147,10 +221,11 @@ def _schemes(request: IsolationRequest, containers: Containers, vcpus: float) ->
 def plan_lines(options: IsolationOptions, trials: Sequence[Trial], guest_memory: object = None) -> list[str]:
     """Return the dry-run output: the schemes, the aggressors, and the victim's load."""
     size = f"{options.vcpus:g} vCPU" + ("" if options.container_memory is None else f", {format_bytes(options.container_memory)}")
+    kinds = "clients of pgbench, or jobs of fio" if FIO in options.aggressors else "clients of pgbench"
     return [
         f"Each database has {size}. Schemes:",
         *(f"  {scheme}: {SCHEMES[scheme]}." for scheme in options.schemes),
-        f"Aggressors, one at a time, {options.aggressor_clients} clients of pgbench:",
+        f"Aggressors, one at a time, {options.aggressor_clients} {kinds}:",
         *(f"  {name}: {AGGRESSORS[name]}." for name in options.aggressors),
         f"Victim: {options.scripts[0].source.removeprefix('builtin:')} of scale {options.scale} at {options.rate:g} tps, "
         f"{options.clients} clients.",

@@ -15,11 +15,13 @@ from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import parse_bytes
-from pgherd.studies.isolation.options import ALONE, SHARED, IsolationOptions, Scheme
+from pgherd.studies.isolation.options import ALONE, FIO, FIO_BYTES, SHARED, IsolationOptions, Scheme
 from pgherd.study import trial_schedule
 from pgherd.study.trial_schedule import Point, SchedulePlan
 
 VICTIM, AGGRESSOR = "victim", "aggressor"
+_ALIGNMENT = 2**20
+"""Direct I/O needs parts of the file that begin at a multiple of its block."""
 _CPU_MODES: dict[Scheme, CpuMode] = {"weights": "none", "cpuset": "cpuset"}
 """Enforcement of the CPU limit in schemes that have no quota."""
 
@@ -74,6 +76,7 @@ def trial(options: IsolationOptions, point: Point, repeat: int, reason: str) -> 
         state=options.start_state,
         phases=(Phase(warmup=options.warmup, seconds=options.duration, loads=loads),),
         validity_checks=("rate-achieved",) if aggressor == ALONE else (),
+        wait_events=True,
     )
 
 
@@ -83,6 +86,8 @@ def _scheme(options: IsolationOptions, point: Point) -> Scheme:
 
 def _aggressor_load(options: IsolationOptions, aggressor: str) -> Load:
     clients = options.aggressor_clients
+    if aggressor == FIO:
+        return _fio_load(clients, options.seed)
     return Load(
         clients=clients,
         threads=min(options.threads, clients),
@@ -92,6 +97,13 @@ def _aggressor_load(options: IsolationOptions, aggressor: str) -> Load:
         sampling=1.0,
         options={"connect": "1"} if aggressor == "connections" else {},
     )
+
+
+def _fio_load(clients: int, seed: int) -> Load:
+    """Return the fio load: each client reads and writes a block at a time, as a server process does, in its part of the file."""
+    part = max(1, FIO_BYTES // clients // _ALIGNMENT) * _ALIGNMENT
+    io = {"rw": "randrw", "bs": "8192", "size": str(part * clients), "direct": "1", "seed": str(seed)}
+    return Load(driver="fio", client_placement="inside", threads=clients, options=io)
 
 
 def addresses(scheme: Scheme) -> tuple[str, str]:
@@ -122,18 +134,16 @@ def deploy(options: IsolationOptions, scheme: Scheme) -> Deployment:
 
 def _container(options: IsolationOptions, scheme: Scheme, name: str, servers: tuple[Server, ...]) -> Container:
     many = 2 if scheme in SHARED else 1
-    mode: CpuMode = _CPU_MODES.get(scheme, options.cpu_mode)
-    weight = (options.cpu_weight or 100 if name == VICTIM else 100) if scheme == "weights" else None
-    return Container(
-        name=name,
-        runtime=options.runtime,
-        vcpus=options.vcpus * many,
-        cpu_mode=mode,
-        memory=None if options.container_memory is None else options.container_memory * many,
-        weight=weight,
-        iops=options.iops if scheme == "io" else None,
-        io_bandwidth=options.io_bandwidth if scheme == "io" else None,
-        servers=servers,
+    return options.container(name).model_copy(
+        update={
+            "vcpus": options.vcpus * many,
+            "cpu_mode": _CPU_MODES.get(scheme, options.cpu_mode),
+            "memory": None if options.container_memory is None else options.container_memory * many,
+            "weight": (options.cpu_weight or 100 if name == VICTIM else 100) if scheme == "weights" else None,
+            "iops": options.iops if scheme == "io" else None,
+            "io_bandwidth": options.io_bandwidth if scheme == "io" else None,
+            "servers": servers,
+        }
     )
 
 

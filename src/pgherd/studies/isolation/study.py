@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pgherd.study import wait_event_columns
 from pgherd.study.study import Column, Study, TableView
 
 STUDY = Study(
@@ -13,7 +14,10 @@ STUDY = Study(
         ("pgherd isolation", "default schemes"),
         ("pgherd isolation --schemes shared-container,cpuset --aggressors cpu", ""),
         ("pgherd isolation --schemes quota,io --aggressors wal,temp --iops 500", ""),
+        ("pgherd isolation --runtime vm", "virtual machines"),
     ),
+    capability="a victim next to an aggressor, in one server or one container, or with limits of each",
+    without_cgroups="a victim next to an aggressor, in one server or one container, or on CPUs of each",
     common=(*("schemes", "aggressors", "rate", "clients", "aggressor-clients", "vcpus", "repeats", "duration", "iops", "dry-run", "yes"),),
     request="IsolationRequest",
     resolved="IsolationOptions",
@@ -28,7 +32,7 @@ STUDY = Study(
                 Column("throughput\nratio", "throughput_ratio", "times"),
                 Column("conclusion", "conclusion"),
                 Column("p99 alone\nms", "p99_alone", "value ±"),
-                Column("aggressor\ntps", "aggressor_throughput", "value ±"),
+                Column("aggressor\nper s", "aggressor_throughput", "value ±"),
                 Column("tainted\ntrials", "tainted_trials", "tainted"),
             ),
             main=("scheme", "aggressor", "p99_ratio", "p50_ratio", "throughput_ratio", "conclusion", "p99_alone", "aggressor_throughput"),
@@ -40,6 +44,7 @@ STUDY = Study(
                 Column("aggressor", "aggressor"),
             )
         ),
+        wait_event_columns.TABLE: wait_event_columns.VIEW,
     },
     labels={
         "p99_ratio": "p99, ratio to alone",

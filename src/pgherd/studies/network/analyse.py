@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from pgherd.analysis.best_load import contradiction_text
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.deployment import Link
 from pgherd.model.result import TrialResult
@@ -18,6 +19,7 @@ from pgherd.studies.network.link_results import (
     LinkBottleneck,
     Row,
     best_streams,
+    contradicting_streams,
     format_speed,
     group_trials,
     link_bottleneck,
@@ -29,8 +31,10 @@ from pgherd.studies.network.link_results import (
     streams_for_90pct,
     streams_text,
     tainted_warnings,
+    throughputs_by_streams,
 )
 from pgherd.studies.network.options import IDLE, NetworkOptions
+from pgherd.studies.network.pair_extremes import LinkChoice, extreme_link
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import qualify_answer, trial_warnings
 
@@ -71,7 +75,7 @@ def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis
         grade=grade,
         findings=findings,
         tables={**tables, "network": [row for link, link_groups in groups.items() for row in link_rows(link, link_groups, options)]},
-        warnings=[*warnings, *tainted_warnings(groups), *_warnings(options, bottlenecks)],
+        warnings=[*warnings, *tainted_warnings(groups), *_warnings(options, groups, bottlenecks)],
         next_steps=next_steps,
         figures={
             "bottlenecks": {
@@ -130,13 +134,16 @@ def _sentence(link: str, groups: Groups, bottleneck: LinkBottleneck, named: bool
     return f"{text}; {clauses[bottleneck.kind]}."
 
 
-def _warnings(options: NetworkOptions, bottlenecks: Mapping[str, LinkBottleneck]) -> list[str]:
+def _warnings(options: NetworkOptions, groups: Mapping[str, Groups], bottlenecks: Mapping[str, LinkBottleneck]) -> list[str]:
     warnings = []
     if any(link.kind == "namespaces" for link in options.links):
         warnings.append(
             "Both ends are namespaces of this host, so memory and CPUs are the link. "
             "The result shows that the tools work. It does not describe a network"
         )
+    for link, link_groups in groups.items():
+        if contradicting := contradicting_streams(link_groups):
+            warnings.append(contradiction_text(f"{link}, {', '.join(map(str, contradicting))} streams"))
     absent = [link.target for link in options.links if link.target not in bottlenecks]
     if absent:
         warnings.append(f"No result for {', '.join(absent)}: no trial with one stream finished there")
@@ -189,9 +196,12 @@ def pair_results(options: NetworkOptions, groups: Mapping[str, Groups], bottlene
     links = [link for link in options.links if link.target in bottlenecks]
     if not links:
         return "", {}, {}, []
-    peaks = {link.target: groups[link.target][bottlenecks[link.target].peak_streams].throughput for link in links}
+    peaks = {}
+    for link in links:
+        peak, best = best_streams(groups[link.target])
+        peaks[link.target] = as_finding(peak, "Gbit/s", f"with {streams_text(best)}")
     hosts = _host_rows(options, links, peaks)
-    findings = {**_extremes(links, groups, bottlenecks, peaks), **_balance(options, hosts, peaks)}
+    findings = {**_extremes(links, groups, bottlenecks), **_balance(options, hosts, peaks)}
     tables = {
         "matrix": _matrix(options, peaks),
         "pairs": [_pair_row(link, groups[link.target], bottlenecks[link.target], peaks[link.target]) for link in links],
@@ -221,33 +231,35 @@ def _extreme(
     return finding.model_copy(update={"note": _join_notes(pair_name(link), (notes or {}).get(link.target, ""), finding.note)})
 
 
-def _extremes(
-    links: Sequence[Link], groups: Mapping[str, Groups], bottlenecks: Mapping[str, LinkBottleneck], peaks: Mapping[str, Finding]
-) -> dict[str, Finding]:
+def _extremes(links: Sequence[Link], groups: Mapping[str, Groups], bottlenecks: Mapping[str, LinkBottleneck]) -> dict[str, Finding]:
     """Return the slowest and fastest pair, and the worst round trips and retransmits of all pairs."""
     streams = {link.target: f"with {bottlenecks[link.target].peak_streams} streams" for link in links}
-    single = {link.target: groups[link.target][1].throughput for link in links}
     idle = {link.target: groups[link.target][IDLE].rtt for link in links if IDLE in groups[link.target]}
     at_peak = {link.target: groups[link.target][bottlenecks[link.target].peak_streams] for link in links}
     extremes = {
-        "slowest_pair": _extreme(min, links, peaks, streams),
-        "fastest_pair": _extreme(max, links, peaks, streams),
-        "slowest_single_stream": _extreme(min, links, single),
-        "fastest_single_stream": _extreme(max, links, single),
         "rtt_idle": _extreme(max, links, idle),
         "rtt_loaded": _extreme(max, links, {target: group.rtt for target, group in at_peak.items()}, streams),
         "retransmits": _extreme(max, links, {target: group.retransmits for target, group in at_peak.items()}, streams),
     }
     findings = {name: finding for name, finding in extremes.items() if finding is not None}
-    for name in ("slowest_pair", "fastest_pair", "slowest_single_stream", "fastest_single_stream"):
-        if name in findings:
-            findings[name] = findings[name].model_copy(update={"experiment": "E14"})
-    if "slowest_single_stream" in findings:
-        findings["single_stream_mb_per_s"] = replication_bandwidth(findings["slowest_single_stream"]).model_copy(
-            update={"experiment": None}
-        )
+    for name, only in (("pair", None), ("single_stream", 1)):
+        throughputs = {link.target: throughputs_by_streams(groups[link.target], only) for link in links}
+        for end in ("slowest", "fastest"):
+            choice = extreme_link(throughputs, end)
+            findings[f"{end}_{name}"] = as_finding(choice.value, "Gbit/s", _choice_text(links, choice), experiment="E14")
+    findings["single_stream_mb_per_s"] = replication_bandwidth(findings["slowest_single_stream"]).model_copy(update={"experiment": None})
     trips = round_trips(findings["rtt_idle"]) if "rtt_idle" in findings else None
     return findings | ({} if trips is None else {"round_trips_per_second": trips})
+
+
+def _choice_text(links: Sequence[Link], choice: LinkChoice) -> str:
+    """Return the name of the chosen pair, or that of the first of several that cannot be told apart."""
+    names = [pair_name(link) for target in choice.links for link in links if link.target == target]
+    if not names:
+        return "no pair is named without an interval"
+    if len(names) < 3:
+        return " or ".join(names)
+    return f"{names[0]} or {len(names) - 1} others (not distinguishable)"
 
 
 def _balance(options: NetworkOptions, hosts: Sequence[Row], peaks: Mapping[str, Finding]) -> dict[str, Finding]:
@@ -327,6 +339,15 @@ def _pair_row(link: Link, groups: Groups, bottleneck: LinkBottleneck, peak: Find
     }
 
 
+def _ranged(finding: Finding) -> str:
+    """Return ``9.4 Gbit/s (9.31–9.48, b → a)``, or only the value without an interval."""
+    speed = format_speed(_value(finding))
+    if finding.low is None or finding.high is None:
+        return speed
+    unit = 1 if _value(finding) >= 1 else 1000
+    return f"{speed} ({unit * finding.low:.3g}–{unit * finding.high:.3g}, {finding.note.partition(';')[0]})"
+
+
 def _pair_answer(
     options: NetworkOptions,
     links: Sequence[Link],
@@ -335,10 +356,8 @@ def _pair_answer(
     groups: Mapping[str, Groups],
     findings: Mapping[str, Finding],
 ) -> str:
-    slow, fast = (pick(links, key=lambda link: _value(peaks[link.target])) for pick in (min, max))
-    text = f"{len(links)} pairs of {len(options.hosts)} hosts, each alone, carry "
-    text += f"{format_speed(bottlenecks[slow.target].peak_throughput / GBIT)} ({pair_name(slow)})"
-    text += f" to {format_speed(bottlenecks[fast.target].peak_throughput / GBIT)} ({pair_name(fast)})"
+    slow, fast = (_ranged(findings[name]) for name in ("slowest_pair", "fastest_pair"))
+    text = f"{len(links)} pairs of {len(options.hosts)} hosts, each alone, carry {slow} to {fast}"
     single = sorted(_value(groups[link.target][1].throughput) for link in links)
     minimum, maximum = format_speed(single[0]), format_speed(single[-1])
     text += f"; one stream carries {minimum}" + ("" if minimum == maximum else f" to {maximum}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgherd.analysis.best_load import best_load
+from pgherd.analysis.best_load import best_load, contradictions
 from pgherd.analysis.bootstrap import draw_means
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 from pgherd.model.analysis import Finding, Grade
@@ -159,12 +159,27 @@ def link_bottleneck(groups: Groups, version: str) -> LinkBottleneck | None:
 
 def best_streams(groups: Groups) -> tuple[Estimate, list[int]]:
     """Return the peak throughput in Gbit/s, and the numbers of streams that cannot be told from the best. Only it without a spread."""
-    values = {streams: [gbits for target in group.used if (gbits := _gbits(target)) is not None] for streams, group in groups.items()}
-    loaded = {streams: found for streams, found in values.items() if streams != IDLE and math.fsum(found) > 0}
+    loaded = _gbits_by_streams(groups)
     means = [math.fsum(found) / len(found) for found in loaded.values()]
     best = best_load(means, draw_means(list(loaded.values())), sum(map(len, loaded.values())))
     streams = list(loaded)
     return best.value, [streams[i] for i in best.candidates or (best.index,)]
+
+
+def throughputs_by_streams(groups: Groups, only: int | None = None) -> list[list[float]]:
+    """Return the throughputs in Gbit/s of the trials of each number of streams, or of ``only`` one number."""
+    return [found for streams, found in _gbits_by_streams(groups).items() if only in (None, streams)]
+
+
+def _gbits_by_streams(groups: Groups) -> dict[int, list[float]]:
+    values = {streams: [gbits for target in group.used if (gbits := _gbits(target)) is not None] for streams, group in groups.items()}
+    return {streams: found for streams, found in values.items() if streams != IDLE and math.fsum(found) > 0}
+
+
+def contradicting_streams(groups: Groups) -> list[int]:
+    """Return the numbers of streams with far less throughput than the next smaller and the next larger number."""
+    means = {streams: value for streams, group in _loaded(groups).items() if (value := group.throughput.value) is not None}
+    return [list(means)[i] for i in contradictions(list(means.values()))]
 
 
 def streams_text(streams: Sequence[int]) -> str:

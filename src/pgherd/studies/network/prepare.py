@@ -14,6 +14,7 @@ from pgherd.host.journal import Journal
 from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Host, Link
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
 from pgherd.prepare import hosts
@@ -21,12 +22,27 @@ from pgherd.prepare.merge import versions_text
 from pgherd.prepare.prepared_study import PreparedStudy, thresholds
 from pgherd.runner.deploy.targets import refusal
 from pgherd.studies.network.options import NetworkOptions, NetworkRequest
+from pgherd.studies.network.study import STUDY
+from pgherd.study.study import StudyCapability
 
 PORT = 5201
 """Default port of iperf3."""
 MEMORY = 128 * 2**20
 """Memory in bytes of iperf3 and of the socket buffers."""
 _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+
+
+def capability(node: Node, facts: HostFacts) -> StudyCapability:
+    """Check links to other hosts, and network namespaces."""
+    try:
+        _iperf3(node)
+    except CapabilityError as error:
+        return StudyCapability(STUDY.name, "unavailable", STUDY.capability, str(error))
+    try:
+        netns.require_root(node)
+    except CapabilityError as error:
+        return StudyCapability(STUDY.name, "limited", "links to hosts that run 'iperf3 --server'", str(error))
+    return StudyCapability(STUDY.name, "available", "links to hosts that run 'iperf3 --server', and between network namespaces")
 
 
 def prepare(node: Node, request: NetworkRequest, dry: bool) -> PreparedStudy:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pgherd.analysis.best_load import contradiction_text
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.intervals import mean_interval
 from pgherd.analysis.model_selection import ModelSelection, fit_models
@@ -141,6 +142,9 @@ def _single_answer(curve: ScalingCurve) -> str:
         result += ", which cannot be told apart"
     if len(curve.points) == 1:
         return f"{server} made {result}; scaling is unknown with one number of clients."
+    if not curve.peak.candidates:
+        highest = f"{server} made up to {_peak_text(curve)} ({scripts_of(curve.options)})"
+        return f"{highest}; {_linear_text(curve)}; no peak is named, because there are too few trials for an interval."
     peak = f"{server} peaks at {result}" if not curve.at_edge else f"{server} makes {result}, the largest number measured"
     beyond = "throughput still rises there, so that the peak is at more clients" if curve.rising else _around_peak(curve)
     return f"{peak}; {_linear_text(curve)}; {beyond}."
@@ -187,11 +191,14 @@ def _around_peak(curve: ScalingCurve) -> str:
 def _variants_answer(curves: Sequence[ScalingCurve]) -> str:
     base, ratios = curves[0], ratio_findings(curves)
     load = f" ({scripts_of(base.options)})" if len({scripts_of(curve.options) for curve in curves}) == 1 else ""
-    verb = "makes" if base.at_edge else "peaks at"
-    parts = [f"'{base.variant}' {verb} {_peak_text(base)} with {clients_text(base.peak_clients)}{load}"]
+    verb = "makes up to" if not base.peak.candidates else "makes" if base.at_edge else "peaks at"
+    where = f" with {clients_text(base.peak_clients)}" if base.peak.candidates else ""
+    parts = [f"'{base.variant}' {verb} {_peak_text(base)}{where}{load}"]
     for curve in curves[1:]:
         ratio = ratios[f"peak_ratio.{curve.variant}"]
-        text = f"'{curve.variant}' at {_peak_text(curve)} with {clients_text(curve.peak_clients).removesuffix('s').removesuffix(' client')}"
+        text = f"'{curve.variant}' at {_peak_text(curve)}"
+        if curve.peak.candidates:
+            text += f" with {clients_text(curve.peak_clients).removesuffix('s').removesuffix(' client')}"
         if ratio.value is None or ratio.low is None or ratio.high is None:
             parts.append(f"{text}: not compared, because there are too few trials for an interval")
             continue
@@ -221,10 +228,7 @@ def _curve_warnings(options: ScalingOptions, curve: ScalingCurve) -> list[str]:
     if few:
         warnings.append(f"Fewer than {MIN_TRIALS} usable trials for {_numbers(few)}")
     if curve.contradicting:
-        warnings.append(
-            f"{clients_text(curve.contradicting)}: far less throughput than the next smaller and the next larger number have, which "
-            "contradicts both; measure again"
-        )
+        warnings.append(contradiction_text(clients_text(curve.contradicting)))
     if curve.at_edge:
         warnings.append(
             f"A higher peak is possible beyond {curve.loads[-1]:g} clients: the highest throughput is at the largest number measured; "

@@ -33,6 +33,7 @@ TOO_FEW_CLIENTS = "too-few-clients"
 SINGLE_POINT = "only one number of clients was measured, and this compares several"
 FROM_REPEATS = "interval from the spread of repeats"
 _NO_SPREAD = "no interval: too few repeats at all points"
+NO_PEAK = "no peak is named: too few repeats at all points"
 
 
 # ---- points
@@ -118,7 +119,6 @@ def _machine_kind(options: DatabaseOptions) -> str:
 
 
 def major_version(options: DatabaseOptions) -> str:
-    """PostgreSQL's major version."""
     return options.pg_version.partition(".")[0]
 
 
@@ -153,7 +153,6 @@ class ScalingCurve:
 
     @cached_property
     def region(self) -> LinearRegion:
-        """The linear region."""
         return linear_region(self.loads, self.medians)
 
     @cached_property
@@ -196,7 +195,7 @@ class ScalingCurve:
     @cached_property
     def beyond_peak(self) -> Retrograde:
         """Throughput at the largest number of clients, relative to the peak."""
-        return retrograde(self.loads, [point.throughputs for point in self.points])
+        return retrograde(self.loads, self.medians, self.draws, self.trials())
 
     def median(self, index: int) -> Estimate:
         """Median throughput of one point, with its interval."""
@@ -258,8 +257,10 @@ def scaling_curve(options: DatabaseOptions, points: Sequence[ScalingPoint], vari
 def shape_findings(curve: ScalingCurve) -> dict[str, Finding]:
     """peak_throughput, peak_clients, linear_slope, linear_range_end, saturation_point, retrograde_ratio."""
     best, beyond = curve.points[curve.best], curve.beyond_peak
-    where = f"with {clients_text(curve.peak_clients)}"
-    if curve.rising:
+    where = f"with {clients_text(curve.peak_clients)}" if curve.peak.candidates or len(curve.points) == 1 else ""
+    if not where:
+        where = NO_PEAK
+    elif curve.rising:
         where += "; throughput still rises at the largest number measured: the peak is beyond the data, and higher than this"
     elif curve.at_edge:
         where += "; this is the largest number measured, and a higher peak is possible beyond it"
@@ -286,10 +287,9 @@ def _peak_clients(curve: ScalingCurve) -> Finding:
         return missing("clients", SINGLE_POINT)
     if curve.rising:
         return missing("clients", f"throughput still rises at the largest number measured ({curve.loads[-1]:g})", method=method)
-    note = "the largest number measured; a higher peak is possible beyond it" if curve.at_edge else ""
     if not curve.peak.candidates:
-        text = "; ".join(filter(None, (note, _NO_SPREAD)))
-        return Finding(value=best, unit="clients", n=curve.trials(), method=method, note=text)
+        return missing("clients", NO_PEAK, method=method)
+    note = "the largest number measured; a higher peak is possible beyond it" if curve.at_edge else ""
     if len(curve.peak_clients) > 1:
         note = "; ".join(filter(None, (note, f"{clients_text(curve.peak_clients)} cannot be told apart")))
     return Finding(

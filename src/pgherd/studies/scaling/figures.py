@@ -18,6 +18,7 @@ from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureU
 from pgherd.report.formatting import bounds, brief, compact, finite, number
 from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
 from pgherd.studies.density.figures import MAX_LABEL, short_name
+from pgherd.studies.scaling.curve import NO_PEAK
 
 BAR_NOTE = "Bars are intervals. A point without one has too few repeats."
 TALL = HEIGHT + 40
@@ -26,6 +27,7 @@ _LIMITS = {
     "too-few-clients": ("limited by the number of clients", "#ffffff", BLUE, "square"),
     "host-cpu": limited_by_host("limited by the host's cores"),
     "cpu-quota": ("limited by the CPU quota", SKY, BLUE, "diamond"),
+    "cpuset": ("limited by the CPU set", SKY, BLUE, "diamond"),
     "storage": STORAGE,
     "lock-waits": ("limited by locks", VERMILLION, VERMILLION, "triangle-down"),
     "lwlock-waits": ("limited by lightweight locks", "#ffffff", VERMILLION, "triangle-down"),
@@ -60,7 +62,6 @@ class VariantSeries:
 
     @property
     def shown(self) -> str:
-        """The shortened name."""
         name = clean(self.name)
         return name if len(name) <= MAX_VARIANT_LABEL else f"{name[: MAX_VARIANT_LABEL - 1]}…"
 
@@ -157,7 +158,10 @@ def unit_of(highest: float) -> tuple[str, float]:
 def _sentence(inputs: FigureInputs, line: VariantSeries) -> str:
     best = line.best
     peak = f"{compact(finite(best['throughput']))} transactions/s with {_clients(clients(best))}"
-    if finite(line.finding(inputs.analysis, "peak_clients")) is None:
+    found = line.finding(inputs.analysis, "peak_clients")
+    if found is not None and found.note == NO_PEAK:
+        text = f"The highest measured throughput is {peak}; too few trials name no peak"
+    elif finite(found) is None:
         text = f"The highest measured throughput is {peak}, and the peak is at more clients"
     elif best is line.rows[-1] and len(line.rows) > 1:
         text = f"The highest measured throughput is {peak}, the largest number measured"

@@ -18,7 +18,7 @@ from pgherd.prepare import hosts, servers
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import largest_guest
 from pgherd.prepare.hosts import ContainerCpu, Containers, choose_cpu, choose_swap, complete_limits, with_swap
-from pgherd.prepare.load import Load
+from pgherd.prepare.load import DatabaseLoad
 from pgherd.prepare.prepared_study import PreparedStudy, Workspace
 from pgherd.prepare.volumes import disk_space
 from pgherd.runtimes.vm.qemu import MIN_MEMORY_BYTES
@@ -227,7 +227,7 @@ def _cpu(containers: Containers) -> ContainerCpu:
     return choose_cpu(containers, containers.share.cores)
 
 
-def _start_state(request: WorkingSetRequest, load: Load, runtime: RuntimeName) -> tuple[State, list[str]]:
+def _start_state(request: WorkingSetRequest, load: DatabaseLoad, runtime: RuntimeName) -> tuple[State, list[str]]:
     """Return the start state of the servers, and a message if the load determines it.
 
     The database of a load that writes is restored for every trial. Otherwise its tables would grow, and each size would measure a

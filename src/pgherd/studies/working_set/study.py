@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from pgherd.study.study import Column, Study, TableView
+
+if TYPE_CHECKING:
+    from pgherd.model.analysis import Finding
 
 STUDY = Study(
     package="pgherd.studies.working_set",
@@ -10,10 +16,12 @@ STUDY = Study(
     rank=5,
     help="Find how much memory a workload needs.",
     examples=(
-        ("pgherd working-set", "memory and shared buffers, for 30 and 2 clients"),
+        ("pgherd working-set", "for 30 and 2 clients"),
         ("pgherd working-set --vary memory --clients 8 --precision 5%", ""),
-        ("pgherd working-set --configured-memory 4GB", "with the headroom that this leaves"),
+        ("pgherd working-set --configured-memory 4GB", "its headroom"),
     ),
+    capability="memory that a workload needs, by shrinking its container",
+    without_cgroups=None,
     common=(*("clients", "vary", "workload", "scale", "precision", "configured-memory", "time-budget", "yes", "dry-run"),),
     request="WorkingSetRequest",
     resolved="WorkingSetOptions",
@@ -49,3 +57,8 @@ STUDY = Study(
     percent=frozenset({"shared_buffers_share", "plateau_gain", "memory_or_io_pressure"}),
     web=("clients", "vary", "workload", "scale", "initial-sizes"),
 )
+
+
+def memory_needed(findings: Mapping[str, Finding]) -> list[Finding]:
+    """Return the findings with the memory (MB) that a container needs, one per number of clients. For ``pgherd place``."""
+    return [finding for name, finding in findings.items() if name.startswith("working_set.")]

@@ -125,8 +125,10 @@ def _grade(estimates: ComparisonEstimates) -> Grade:
     """
     if not estimates.clean or all(decision is None for decision in estimates.decided.values()):
         return "C"
-    verdicts = [v for block in estimates.used for result in block.all for v in result.checks if v.severity == "taint"]
-    return "A" if all(v.result == "pass" for v in verdicts) and not _unreplaced_blocks(estimates) and not _aa_differs(estimates) else "B"
+    checks = [check for block in estimates.used for result in block.all for check in result.checks if check.severity == "taint"]
+    return (
+        "A" if all(check.result == "pass" for check in checks) and not _unreplaced_blocks(estimates) and not _aa_differs(estimates) else "B"
+    )
 
 
 def _unreplaced_blocks(estimates: ComparisonEstimates) -> int:

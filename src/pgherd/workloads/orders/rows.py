@@ -177,7 +177,6 @@ class Population:
         return np.random.Generator(np.random.SFC64(np.random.SeedSequence((self.seed, w, _TABLES.index(table)))))
 
     def items(self) -> Iterator[CopyRows]:
-        """Generate the items."""
         random = self._random("item", 0)
         for first, count in _chunks(ITEMS):
             rows = ITEM.rows(count, self._letters(), random).set(

@@ -1,0 +1,22 @@
+"""Sizes of the pools in a container and in a guest."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.prepare.guests import GUEST_SYSTEM
+from pgherd.studies.balloon_limits.prepare import _pool_sizes
+
+MB = 2**20
+
+
+def test_pools_leave_a_guest_memory_for_its_system():
+    container, guest = (_pool_sizes(1024 * MB, (100, 25, 100), system) for system in (0, GUEST_SYSTEM))
+    assert {pool: size // MB for pool, size in container.items()} == {"small": 144, "large": 608, "quarter": 256, "balloon": 608}
+    assert {pool: size // MB for pool, size in guest.items()} == {"small": 32, "large": 496, "quarter": 256, "balloon": 496}
+
+
+def test_a_limit_without_room_for_a_server_is_refused():
+    with pytest.raises(UsageError, match="--limits 15: a guest with 154 MB has no room for a server"):
+        _pool_sizes(1024 * MB, (100, 15), GUEST_SYSTEM)
