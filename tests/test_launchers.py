@@ -31,6 +31,7 @@ echo "$*" >>"$FAKE_LOG"
 case "$2 $3" in
 -c*) echo "good $0" ;;
 "-m $FAKE_FAILS") echo "$3 went wrong" && exit 1 ;;
+'-m pytest') case " $* " in *" -n 3 "*) exit "${FAKE_BESIDE:-0}" ;; esac ;;
 '-m venv') mkdir -p "$4/bin" "$4/lib/python3.12/site-packages" && cp "$0" "$4/bin/python" && cp "$0" "$4/bin/pip" ;;
 '-m pip') sleep "${FAKE_SECONDS:-0}" ;;
 */bin/pgherd*) shift 2 && printf '<%s>' "$@" ;;
@@ -265,10 +266,28 @@ def test_check_tells_by_its_exit_code(checkout, fails, expected):
     assert checkout.run(program="check", FAKE_FAILS=fails)[0] == expected
 
 
+@pytest.mark.parametrize(
+    "beside, arguments, expected, calls",
+    [("0", [], 0, 1), ("1", [], 0, 2), ("2", [], 1, 1), ("1", ["--fast"], 0, 2), ("1", ["--long"], 1, 1)],
+    ids=["passed", "failed beside others", "collected nothing", "fast", "long"],
+)
+def test_what_failed_beside_other_tests_has_a_second_try_alone(checkout, beside, arguments, expected, calls):
+    code, out, _ = checkout.run(*arguments, program="check", FAKE_BESIDE=beside)
+    assert code == expected and checkout.calls("-m pytest") == calls
+    assert ("again: alone" in out) == (calls == 2)
+    if calls == 2:
+        assert checkout.calls("--last-failed") == 1 and " -n 3 " not in checkout.log.read_text().splitlines()[-1]
+
+
+def test_a_second_failure_is_one(checkout):
+    assert checkout.run(program="check", FAKE_FAILS="pytest")[0] == 1
+    assert checkout.calls("-m pytest") == 2
+
+
 def test_check_selections(checkout):
     last = lambda: [line for line in checkout.log.read_text().splitlines() if "-m pytest" in line][-1]  # noqa: E731
     checkout.run(program="check", PGHERD_TEST_SEED="7")
-    assert last().endswith("--hypothesis-seed=7 tests")
+    assert last().endswith("--hypothesis-seed=7 -n 3 --dist loadscope tests")
     checkout.run("--fast", program="check", PGHERD_TEST_SEED="7")
     assert last().endswith("tests --ignore=tests/it")
     checkout.run("--long", program="check", PGHERD_TEST_SEED="7")
@@ -281,7 +300,7 @@ def test_check_selections(checkout):
     (checkout.root / "tests/it").mkdir(parents=True)
     (checkout.root / "tests/it/test_a.py").touch()
     checkout.run("--long", "tests/it/test_a.py", program="check", PGHERD_TEST_SEED="7")
-    assert "--hypothesis-seed=7 tests/it/test_a.py -m  --junitxml=" in last()
+    assert "loadscope tests/it/test_a.py -m  --junitxml=" in last()
     assert checkout.log.read_text().splitlines()[-1].endswith(f"long_check.py --part {report}")
     code, _, err = checkout.run("--long", "tests/it/test_b.py", program="check")
     assert code == 2 and "no test file tests/it/test_b.py" in err
