@@ -272,6 +272,7 @@ def test_check_tells_by_its_exit_code(checkout, fails, expected):
     ids=["passed", "failed beside others", "collected nothing", "fast", "long"],
 )
 def test_what_failed_beside_other_tests_has_a_second_try_alone(checkout, beside, arguments, expected, calls):
+    (checkout.root / "benchmarks").mkdir()  # without, nothing is published
     code, out, _ = checkout.run(*arguments, program="check", FAKE_BESIDE=beside)
     assert code == expected and checkout.calls("-m pytest") == calls
     assert ("again: alone" in out) == (calls == 2)
