@@ -135,7 +135,16 @@ REMEDIES = [
         first=f"{NOBODY} unshare --user --map-root-user",
     ),
     Remedy("traces for a user", "trace", ":", "run pgherd as root", first=NOBODY),
-    Remedy("no tracefs", "trace", "mount -t tmpfs -o ro tmpfs /sys/kernel/tracing", r"as root \((mount .*?)\)", 'eval "$1"'),
+    Remedy(
+        "traces for a user, without tracefs", "trace", "umount -A -t tracefs /sys/kernel/tracing || :", "run pgherd as root", first=NOBODY
+    ),
+    Remedy(
+        "no tracefs",
+        "trace",
+        "mount -t tracefs tracefs /sys/kernel/tracing || :; mount -t tmpfs -o ro tmpfs /sys/kernel/tracing",
+        r"as root \((mount .*?)\)",
+        'eval "$1"',
+    ),
     package("trace", "perf", r"apt install (\S+);"),
     package("disk", "fio", r"install the package (\S+)$"),
     Remedy("volumes for a user", "disk", ":", "run pgherd as root", first=NOBODY),

@@ -28,15 +28,17 @@ class Node(LocalNode):
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "wanted"),
+    ("code", "said", "uid", "wanted"),
     [
-        (127, "", "apt install linux-perf"),
-        (255, "Error:\nAccess to performance monitoring and observability operations is limited.", "run pgherd as root"),
-        (255, "event syntax error: unknown tracepoint", "mount -t tracefs"),
-        (1, "something else", "something else"),
+        (127, "", 0, "apt install linux-perf"),
+        (255, "Error:\nAccess to performance monitoring and observability operations is limited.", 1000, "run pgherd as root"),
+        (255, "event syntax error: unknown tracepoint", 0, "mount -t tracefs"),
+        (255, "event syntax error: unknown tracepoint", 1000, "run pgherd as root"),
+        (1, "something else", 0, "something else"),
     ],
 )
-def test_why_not_is_one_sentence_that_says_what_helps(code, said, wanted):
+def test_why_not_is_one_sentence_that_says_what_helps(monkeypatch, code, said, uid, wanted):
+    monkeypatch.setattr(block_trace.os, "geteuid", lambda: uid)
     with pytest.raises(CapabilityError, match="--trace-io: ") as caught:
         block_trace.require_tracing(Node(code, said))
     assert wanted in str(caught.value) and caught.value.exit_code == 3

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -70,14 +69,17 @@ def test_a_quota_limits(group: HostGroup) -> None:
     assert int(statistics["nr_throttled"]) > 0
 
 
-def test_weights_divide_a_cpu(group: HostGroup) -> None:
+def test_weights_divide_a_cpu(group: HostGroup, tmp_path: Path) -> None:
     """Of two busy loops on one CPU, that of three times the weight gets about three times the CPU time."""
-    begin, cpu = time.monotonic() + 2, min(os.sched_getaffinity(0))
-    loop = f"import time\nwhile time.monotonic() < {begin}: time.sleep(0.01)\nused = time.process_time()\n"
-    loop += f"while time.monotonic() < {begin + 2}: pass\nprint(time.process_time() - used)"
+    cpu, there = min(os.sched_getaffinity(0)), tmp_path / "there"
+    there.mkdir()
+    # A start takes seconds in an emulated guest: each waits until both are there.
+    loop = "import os, sys, time\nopen(sys.argv[1], 'w').close()\nwhile len(os.listdir('.')) < 2: time.sleep(0.001)\n"
+    loop += "begun, used = time.monotonic(), time.process_time()\nwhile time.monotonic() < begun + 2: pass\n"
+    loop += "print(time.process_time() - used)"
 
     def used(name: str) -> float:
-        done = NODE.run(Command((sys.executable, "-S", "-c", loop), join=group.join(name), cpus=(cpu,)))
+        done = NODE.run(Command((sys.executable, "-S", "-c", loop, name), join=group.join(name), cpus=(cpu,), cwd=str(there)))
         assert done.code == 0, done.err
         return float(done.out)
 

@@ -56,9 +56,11 @@ def refused(node: Node) -> str:
     message = " ".join(result.err.split())
     if result.code == 127 or "perf: not found" in message or "not found for kernel" in message:
         return _NOT_INSTALLED
-    if any(word in message.lower() for word in ("permission", "paranoid", "access", "not permitted")):
+    unknown = "unknown tracepoint" in message or "invalid or unsupported event" in message
+    # Only root sees tracefs, and perf as root mounts it: to a user tracepoints are unknown without it.
+    if (unknown and os.geteuid() != 0) or any(word in message.lower() for word in ("permission", "paranoid", "access", "not permitted")):
         return "this user may not use the kernel's block tracepoints; run pgherd as root"
-    if "unknown tracepoint" in message or "invalid or unsupported event" in message:
+    if unknown:
         return (
             "there are no block tracepoints in /sys/kernel/tracing; mount it as root (mount -t tracefs tracefs /sys/kernel/tracing), or "
             "use a kernel that has them"
