@@ -124,7 +124,7 @@ def test_latency_class_of_each_host(run_on_disk, tmp_path):
     words = (tmp_path / "demand.csv", "--host-run", run_on_disk.name, "--slo", "p95=5ms", "--runs-dir", run_on_disk.parent)
     assert document(*words)["latency"] == {"host-1": ["within", "near"]}
     text = " ".join(run(*words, "--output", tmp_path / "out").stdout.split())
-    assert "The latency objective is missed in 0.0% of the host slots, and the measured curve leaves 50.0% open." in text
+    assert "The latency objective is missed in 0.0 % of the host slots, and the curve leaves 50.0 % open." in text
     assert "latency" in text and "cpu_cores 12:00" in text, "no cell is broken at 80 columns"
     assert "near" in (tmp_path / "out" / "hosts.csv").read_text()
 

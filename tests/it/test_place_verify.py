@@ -30,8 +30,10 @@ def test_a_plan_is_verified(pgherd, tmp_path) -> None:
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
     assert document["study"] == "place-verify"
-    capacity, calibration, verification = (trial for trial in pgherd.trials())
-    assert len(calibration["phases"]) == 6 and [phase["phase"] for phase in verification["phases"]] == ["slot1", "slot2"]
+    trials = {(trial["trial"]["point"]["stage"], trial["trial"]["repeat"]): trial for trial in pgherd.trials()}
+    capacity, verification = trials["capacity", 0], trials["verification", 0]
+    assert [len(trials["calibration", number]["phases"]) for number in (0, 1)] == [6, 6] and len(trials) == 4
+    assert [phase["phase"] for phase in verification["phases"]] == ["slot1", "slot2"]
     cost = document["findings"]["cpu_per_transaction"]["value"] / 1000
     for phase in verification["phases"]:
         for host in ("host1", "host2"):

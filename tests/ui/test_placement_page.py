@@ -55,15 +55,15 @@ def test_a_move_has_an_effect_and_changes_no_file(client, plan):
     text = moved(client, ("a", "h-2")).text
     assert "a: h-1 → h-2" in text and "2 broken constraints" in text
     assert "database a is pinned to h-1." in text and "h-2 is a spare host for the loss of another." in text
-    assert "2 hosts before the moves: no host exceeds its capacity; the highest use is 90%" in text
-    assert "2 hosts after the moves: no host exceeds its capacity; the highest use is 80%" in text
+    assert "2 hosts before the moves: no host exceeds its capacity; the highest use is 90 %" in text
+    assert "2 hosts after the moves: no host exceeds its capacity; the highest use is 80 %" in text
     assert {path.name: path.read_bytes() for path in plan.iterdir()} == before
 
 
 def test_further_moves_add_up(client, plan):
     text = moved(client, ("a", "h-2"), (MARKUP, "h-2")).text
     assert text.count('type="hidden" name="database"') == 2 and "3 broken" not in text and MARKUP not in text
-    assert "the highest use is 80%" in text, "6 + 2 of 10 cores on h-2, and 6 on h-1"
+    assert "the highest use is 80 %" in text, "6 + 2 of 10 cores on h-2, and 6 on h-1"
 
 
 @pytest.mark.parametrize(

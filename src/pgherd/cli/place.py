@@ -299,14 +299,16 @@ def _comparison(plan: Plan) -> list[str]:
     found = plan.findings
     lines = []
     above = found["above_bound"].value
-    if above is not None and plan.complete:
-        lines.append(f"It is {above:.1%} above the lower bound.")
+    if above and plan.complete:
+        lines.append(f"It is {100 * above:.1f} % above the lower bound.")
     means, over = found["hosts_by_means"].value, found.get("overloaded_by_means")
     if means is not None and over is not None and over.value is not None:
-        lines.append(f"Packing by means needs {means:g} hosts, and overloads them in {over.value:.1%} of their slots.")
+        lines.append(f"Packing by means needs {means:g} hosts, and overloads them in {100 * over.value:.1f} % of their slots.")
     if "slots_within" in found:
         near, beyond = (found[f"slots_{one}"].value or 0.0 for one in ("near", "beyond"))
-        lines.append(f"The latency objective is missed in {beyond:.1%} of the host slots, and the measured curve leaves {near:.1%} open.")
+        lines.append(
+            f"The latency objective is missed in {100 * beyond:.1f} % of the host slots, and the curve leaves {100 * near:.1f} % open."
+        )
     first = found["months_until_first_full"].value
     if first is not None and math.isfinite(first):
         lines.append(f"The first host is full in {first:.1f} months.")

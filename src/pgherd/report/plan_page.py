@@ -155,7 +155,9 @@ def heat_map(use: Array, hosts: Sequence[str], slots: Sequence[str], name: str) 
     ]
     over = int((use > 1 + 1e-5).any(axis=1).sum())
     above = (
-        f"{over} of {len(use)} hosts exceed their capacity" if over else f"no host exceeds its capacity; the highest use is {use.max():.0%}"
+        f"{over} of {len(use)} hosts exceed their capacity"
+        if over
+        else f"no host exceeds its capacity; the highest use is {100 * use.max():.0f} %"
     )
     sentence = f"{len(use)} hosts {name}: {above}"
     subtitle = "Highest use of the resources in each slot, in % of the usable capacity." + (

@@ -46,11 +46,16 @@ def options(**changes):
 
 @dataclass
 class Simulator(SimulatedRun):
-    """Each container has at most its quota. ``cost`` multiplies the CPU of a transaction in the verification. ``noise``: relative."""
+    """Each container has at most its quota. ``cost`` multiplies the CPU of a transaction in the verification. ``noise``: relative.
+
+    ``drift``: by how much all CPU grows from phase to phase, as on a host that becomes slower.
+    """
 
     options: PlaceVerifyOptions
     cost: float = 1.0
     noise: float = 0.01
+    drift: float = 0.0
+    played: int = 0
     seed: int = 1
     tainted: bool = False
     error: Callable[[Trial], str | None] = lambda trial: None
@@ -64,13 +69,14 @@ class Simulator(SimulatedRun):
         cost = COST * (self.cost if trial.point["stage"] == "verification" else 1)
         phases = []
         for phase in trial.phases:
+            slower, self.played = (1 + self.drift) ** self.played, self.played + 1
             metrics, targets = {}, []
             for container in trial.deployment.hosts[0].containers:
                 loads = {name: load.rate or 1e5 for name, load in phase.loads.items() if name.split("/")[1] == container.name}
-                base = IDLE * len(container.servers)
+                base, each = IDLE * len(container.servers) * slower, cost * slower
                 wanted = sum(loads.values())
-                reached = min(wanted, (container.vcpus - base) / cost)
-                metrics[f"container:{container.name}"] = {"cpu.usage": (base + cost * reached) * chance.gauss(1, self.noise)}
+                reached = min(wanted, (container.vcpus - base) / each)
+                metrics[f"container:{container.name}"] = {"cpu.usage": (base + each * reached) * chance.gauss(1, self.noise)}
                 for name, rate in loads.items():
                     done = rate * reached / wanted
                     targets.append(

@@ -1,4 +1,5 @@
 import json
+import statistics
 
 import pytest
 
@@ -46,6 +47,14 @@ def test_intervals_cover_about_as_often_as_stated(simulate):
         _, found = compare(*simulate(noise=0.05, seed=seed))
         covered += [one.covered for one in found]
     assert sum(covered) / len(covered) > 0.93
+
+
+def test_a_host_that_becomes_slower_is_calibrated_on_both_sides(simulate):
+    """All CPU grows by 1 % from phase to phase, so that the slots need a seventh more than the first calibration says."""
+    found = [one for seed in range(20) for one in compare(*simulate(noise=0.03, drift=0.01, seed=seed, changes={"repeats": 1}))[1]]
+    errors = [one.error for one in found if one.slot != 3]  # in which one host is full and one idle
+    assert abs(statistics.fmean(errors)) < 0.02, "neither side alone is right"
+    assert sum(one.covered for one in found) / len(found) > 0.93
 
 
 def test_tainted_missing_and_failed_trials_are_reported(simulate, make_options):

@@ -13,7 +13,9 @@ def test_the_stages_follow_each_other_and_end(simulate):
         "stage=capacity#0",
         "stage=calibration#0",
         "stage=verification#0",
+        "stage=calibration#1",
         "stage=verification#1",
+        "stage=calibration#2",
     ]
     assert propose(options, results).stop == "all planned trials are done"
     for done in range(len(results)):
@@ -23,9 +25,13 @@ def test_the_stages_follow_each_other_and_end(simulate):
 
 def test_the_line_has_the_cpu_of_servers_and_transactions(simulate):
     options, results = simulate(noise=0.0)
-    line = line_of(options, results[1])
+    line = line_of(options, results[1:2])
     assert line.cost == pytest.approx(COST) and line.idle == pytest.approx(IDLE) and line.n == 2 * len(LEVELS)
     assert line.deviation == pytest.approx(0, abs=1e-9)
+    both = line_of(options, [results[1], results[3]])
+    assert (both.cost, both.idle, both.n) == (pytest.approx(COST), pytest.approx(IDLE), 2 * line.n)
+    names = [[phase.phase for phase in results[number].phases] for number in (1, 3)]
+    assert sorted(names[0]) == sorted(names[1]) and names[0] != names[1], "in another order"
 
 
 def test_loads_of_a_slot_need_its_planned_cpu(simulate):
@@ -43,7 +49,7 @@ def test_loads_of_a_slot_need_its_planned_cpu(simulate):
 def test_a_slot_below_the_idle_servers_has_no_load(simulate):
     options, results = simulate(noise=0.0)
     host = PlannedHost(name="h", cores=8, databases=("a",), cpu=((0.001,),))
-    assert planned_rate(options, line_of(options, results[1]), host, 0) == 0
+    assert planned_rate(options, line_of(options, results[1:2]), host, 0) == 0
 
 
 def test_containers_have_the_scaled_quota(simulate):
@@ -58,8 +64,8 @@ def test_a_failed_stage_or_a_missing_observation_stops_the_run(simulator, make_o
     assert stop == "the trial of the calibration did not finish"
     _, stop = simulator(options, observed=False).until_stop()
     assert stop == "the calibration gives no CPU per transaction"
-    results, stop = simulator(make_options(time_budget=70)).until_stop()
-    assert len(results) == 3 and stop == "the budget of 70 s is used up"
+    results, stop = simulator(make_options(time_budget=110)).until_stop()
+    assert len(results) == 4 and stop == "the budget of 110 s is used up", "what is verified is calibrated afterwards, too"
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,14 @@ class HostSlot:
         return self.low <= self.measured <= self.high
 
 
-def predict(options: PlaceVerifyOptions, line: Line, host: int, slot: int) -> tuple[float, float, float]:
+def predict(options: PlaceVerifyOptions, line: Line, first: Line, host: int, slot: int) -> tuple[float, float, float]:
     """Return the CPU of a host in a slot, at most its quota, with its 95 % prediction interval.
 
-    The interval has the deviation of the calibration's phases from their line, the error of the line, and the random number of arrivals.
+    ``line`` is that of all calibrations, and ``first`` that of the first one, which the loads are from. The interval has the deviation
+    of the calibrations' phases from their line, the error of the line, and the random number of arrivals.
     """
     planned = options.planned[host]
-    rate = planned_rate(options, line, planned, slot)
+    rate = planned_rate(options, first, planned, slot)
     wanted, quota = line.cpu(len(planned.databases), rate), options.quota(planned)
     value = min(wanted, quota)
     t, of_line = student(CONFIDENCE, line.n - 2), line.error(len(planned.databases), rate, wanted)
@@ -64,8 +65,8 @@ def predict(options: PlaceVerifyOptions, line: Line, host: int, slot: int) -> tu
 def compare(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> tuple[Line | None, list[HostSlot]]:
     """Return the calibration and the host slots of all finished verification trials."""
     calibrations = [result for result in by_stage(results, CALIBRATION) if result.error is None]
-    line = line_of(options, calibrations[0]) if calibrations else None
-    if line is None:
+    line, first = line_of(options, calibrations), line_of(options, calibrations[:1])
+    if line is None or first is None:
         return None, []
     found = []
     for result in by_stage(results, VERIFICATION):
@@ -76,7 +77,7 @@ def compare(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> tupl
                 measured, quota = container_cpu(phase, host), options.quota(planned)
                 if measured is None:
                     continue
-                value, low, high = predict(options, line, host, slot)
+                value, low, high = predict(options, line, first, host, slot)
                 full = options.thresholds.host_full * quota
                 found.append(HostSlot(host, slot, value, low, high, measured, value >= full, measured >= full))
     return line, found

@@ -3,6 +3,7 @@
 1. ``capacity``: every database as fast as it can, which gives the transactions per second of each full container.
 2. ``calibration``: phases at known parts of that rate. A line through them gives the CPU of idle servers and of each transaction.
 3. ``verification``: a phase for each slot, at the rates that this line gives for the planned CPU.
+4. ``calibration`` again: on a shared machine a transaction soon takes more CPU or less. Predictions are from all calibrations.
 """
 
 from __future__ import annotations
@@ -77,10 +78,10 @@ def address(number: int, database: int) -> str:
     return f"local/{container_name(number)}/db{database + 1:03d}/bench"
 
 
-def line_of(options: PlaceVerifyOptions, calibration: TrialResult) -> Line | None:
-    """Return the line of a finished calibration: least squares of relative errors. None: too few phases, or no CPU observed."""
+def line_of(options: PlaceVerifyOptions, calibrations: Sequence[TrialResult]) -> Line | None:
+    """Return the line of finished calibrations: least squares of relative errors. None: too few phases, or no CPU observed."""
     points = []
-    for phase in calibration.phases:
+    for phase in (phase for calibration in calibrations for phase in calibration.phases):
         for number, host in enumerate(options.planned):
             cpu = container_cpu(phase, number)
             if cpu is not None and cpu > 0:
@@ -109,23 +110,24 @@ def by_stage(results: Sequence[TrialResult], stage: str) -> list[TrialResult]:
 
 def propose(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the trial of the next stage, or the reason to stop. The same options and results always give the same proposal."""
-    most = 2 + options.repeats
-    for stage in (CAPACITY, CALIBRATION):
-        done = by_stage(results, stage)
-        if not done:
-            phases = _full(options) if stage == CAPACITY else _levels(options, by_stage(results, CAPACITY)[0])
-            return Proposal(trials=(_trial(options, stage, 0, phases),), max_trials=most)
-        if done[0].error is not None:
-            return Proposal(stop=f"the trial of the {stage} did not finish", max_trials=most)
-    line = line_of(options, by_stage(results, CALIBRATION)[0])
+    most = 2 + 2 * options.repeats
+    capacity, calibrations, verified = (by_stage(results, stage) for stage in (CAPACITY, CALIBRATION, VERIFICATION))
+    failed = next((result for result in (*capacity, *calibrations) if result.error is not None), None)
+    if failed is not None:
+        return Proposal(stop=f"the trial of the {failed.trial.point['stage']} did not finish", max_trials=most)
+    if not capacity:
+        return Proposal(trials=(_trial(options, CAPACITY, 0, _full(options)),), max_trials=most)
+    calibration = _trial(options, CALIBRATION, len(calibrations), _levels(options, capacity[0], len(calibrations)))
+    if len(calibrations) == len(verified):
+        return Proposal(trials=(calibration,), max_trials=most)
+    line = line_of(options, calibrations[:1])
     if line is None:
         return Proposal(stop="the calibration gives no CPU per transaction", max_trials=most)
-    done = by_stage(results, VERIFICATION)
-    if len(done) == options.repeats:
+    if len(verified) == options.repeats:
         return Proposal(stop="all planned trials are done", max_trials=most)
-    trial = _trial(options, VERIFICATION, len(done), _slots(options, line))
+    trial = _trial(options, VERIFICATION, len(verified), _slots(options, line))
     used = sum(result.ended - result.started for result in results)
-    if options.time_budget is not None and used + trial.seconds() > options.time_budget:
+    if options.time_budget is not None and used + trial.seconds() + calibration.seconds() > options.time_budget:
         return Proposal(stop=f"the budget of {options.time_budget:g} s is used up", max_trials=most)
     return Proposal(trials=(trial,), max_trials=most)
 
@@ -143,8 +145,8 @@ def _full(options: PlaceVerifyOptions) -> tuple[Phase, ...]:
     return (_phase(options, CAPACITY, loads),)
 
 
-def _levels(options: PlaceVerifyOptions, capacity: TrialResult) -> tuple[Phase, ...]:
-    order = random.Random(f"place-verify {options.seed}").sample(LEVELS, len(LEVELS))
+def _levels(options: PlaceVerifyOptions, capacity: TrialResult, repeat: int) -> tuple[Phase, ...]:
+    order = random.Random(f"place-verify {options.seed} {repeat}").sample(LEVELS, len(LEVELS))
     full = [container_rate(capacity.phases[0], number) for number in range(len(options.planned))]
     phases = []
     for level in order:
