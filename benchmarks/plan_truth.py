@@ -2,6 +2,8 @@
 
 Each plan has 10 to 30 databases with day-shaped demand on two hosts, which are full to 60 to 140 % in their fullest slot, so that about
 half of the hosts are overloaded. `pgherd place --max-moves 0` predicts, and `--verify 2` measures.
+
+The prediction cannot know how fast this machine is in a slot, which both of its hosts share. The last two figures show how much that is.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import csv
 import json
 import math
 import random
+import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -121,7 +124,24 @@ def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
         if hits:
             estimate = share_interval(sum(hits), len(hits))
             made.append(Figure.of(name, "%", estimate.scaled(100), goal, outcome.met(estimate, least=least, most=most)))
-    return made
+    return made + _shared(raw)
+
+
+def _shared(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """Return what both hosts of a slot have in common: correlation of their errors, and slots whose hosts differ by at most 10 %."""
+    errors: dict[tuple[int, str], list[float]] = {}
+    for plan in raw:
+        for slot in plan["slots"]:
+            errors.setdefault((plan["plan"], slot["slot"]), []).append(slot["measured"] / slot["value"])
+    both = [pair for pair in errors.values() if len(pair) == 2]
+    if len({pair[0] for pair in both}) < 3:
+        return []
+    correlation = statistics.correlation(*zip(*both, strict=True))
+    near = share_interval(sum(abs(one / other - 1) <= 0.1 for one, other in both), len(both))
+    return [
+        Figure("correlation of the errors of both hosts", correlation, "", None, None, len(both)),
+        Figure.of("slots whose hosts have the same error within 10 %", "%", near.scaled(100)),
+    ]
 
 
 if __name__ == "__main__":
