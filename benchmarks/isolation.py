@@ -1,9 +1,10 @@
 """`pgherd isolation` with a known truth: an aggressor on another CPU has no effect, and one in the same quota takes its share.
 
 - *apart*: scheme cpuset, aggressor cpu. The victim uses up its CPU: its throughput next to the aggressor ÷ that alone is 1.
-- *at a rate*: the same at a rate that the victim can reach, as users run it: the ratio of its p99 is 1.
-- *quota*: scheme shared-container. In place of the aggressor's script is the victim's load, so that each gets half of the quota: the
-  ratio of throughput is 0.5.
+- *at a rate*: the same at a rate that the victim can reach, as users run it: the ratio of its p99 is 1. It takes a third CPU: of two, the
+  aggressor leaves none to pgherd's samplers and the system, which then run on the victim's.
+- *quota*: scheme shared-container. In place of the aggressor's script is the victim's load, so that each gets half of what both get: the
+  victim's share is 0.5. The ratio of throughput is lower by what twice as many processes in a quota cost.
 
 Trials are those that the study plans, and ratios and intervals those of its analysis. Checks of trials are left out: a victim that misses
 its rate is meant, and what else runs shows in the intervals.
@@ -21,7 +22,7 @@ import outcome
 import paired
 from outcome import Figure
 
-from pgherd.analysis.intervals import Estimate
+from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.model.analysis import Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
@@ -34,18 +35,21 @@ from pgherd.studies.isolation.propose import addresses, planned
 MORE_THAN_A_CPU = 1e6
 """Rate that no victim reaches, so that it always has work."""
 CLIENTS = 4
+NEAR_SHARE = 0.02
+"""Largest half of an interval of the share that shows something."""
 
 
 @dataclass(frozen=True)
 class Part:
     """Part of the benchmark: options of the study, and the ratio of which the truth is known.
 
-    ``near`` is the largest half of an interval that shows something. ``script`` is in place of the aggressor's own.
+    ``truth`` is None for a ratio that is only shown. ``near`` is the largest half of an interval that shows something. ``script`` is in
+    place of the aggressor's own.
     """
 
     asked: Mapping[str, Any]
     ratio: str
-    truth: float
+    truth: float | None
     near: float
     name: str
     script: str | None = None
@@ -58,7 +62,7 @@ PARTS = {
     "quota": Part(
         {"schemes": ("shared-container",), "vcpus": 0.5, "rate": MORE_THAN_A_CPU, "protocol": "simple"},
         "throughput_ratio",
-        0.5,
+        None,
         0.03,
         "same quota, equal loads: throughput ÷ alone",
         "builtin:select-only",
@@ -85,7 +89,7 @@ def main() -> None:
         settings |= {"postgres": study.pg_version, "runtime": study.runtime}
         raw += [_row(name, study, result) for result in results]
         found[name] = ratio_of(name, study, results)
-    result = outcome.Outcome("isolation", options.quick, seed, settings, figures(found), raw, outcome.noise_since(before))
+    result = outcome.Outcome("isolation", options.quick, seed, settings, figures(found, raw), raw, outcome.noise_since(before))
     outcome.conclude(result, options)
 
 
@@ -139,15 +143,20 @@ def ratio_of(name: str, options: IsolationOptions, results: Sequence[TrialResult
     return finding
 
 
-def figures(found: Mapping[str, Finding]) -> list[Figure]:
-    """Return the ratio of each part with its truth. A part without a value has none."""
+def figures(found: Mapping[str, Finding], raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """Return the ratio of each part, and the victim's share of a quota, with their truths. A part without a value has none."""
     made = []
     for name, finding in found.items():
         part = PARTS[name]
         if finding.value is not None:
             ends = (finding.low, finding.high, finding.confidence)
             estimate = Estimate(finding.value, *ends, n=finding.n, method=finding.method, note=finding.note)
-            made.append(paired.known(part.name, estimate, part.truth, part.near))
+            known = Figure.of(part.name, "", estimate) if part.truth is None else paired.known(part.name, estimate, part.truth, part.near)
+            made.append(known)
+    both = [row for row in raw if row["part"] == "quota" and row["aggressor tps"] is not None]
+    if both:
+        share = mean_interval([row["victim tps"] / (row["victim tps"] + row["aggressor tps"]) for row in both])
+        made.append(paired.known("same quota, equal loads: the victim's share of both", share, 0.5, NEAR_SHARE))
     return made
 
 

@@ -5,7 +5,7 @@
 - quota: two equal loads are in one container. Each gets half of the throughput.
 - phases: all tenants have a rate, which differs between phases for half of them. pgbench's arrivals are random, so a single tenant's
   number in a phase says little: judged are all tenants of a phase together, and each tenant's schedule lag. Where the lag grows by 2 % of
-  the time, the rate is missed by 2 %.
+  the time, the rate is missed by 2 %. A pgbench starts for each tenant of a phase: that takes some milliseconds of a CPU, times tenants.
 
 Sides of a pair follow each other on servers that keep running.
 """

@@ -190,8 +190,17 @@ def test_a_wide_interval_shows_no_known_truth(modules):
 def test_an_aggressor_on_another_cpu_has_no_effect_or_one(modules, ends, met):
     isolation = importlib.import_module("isolation")
     found = {"apart": Finding(value=sum(ends) / 2, unit="ratio", low=ends[0], high=ends[1], n=15)}
-    (figure,) = isolation.figures({**found, "at a rate": Finding(value=None, unit="ratio", note="too few")})
+    (figure,) = isolation.figures({**found, "at a rate": Finding(value=None, unit="ratio", note="too few")}, [])
     assert figure.met is met and figure.value == pytest.approx(sum(ends) / 2) and "1 within the interval" in figure.goal
+
+
+def test_equal_loads_in_a_quota_share_what_they_get(modules):
+    isolation = importlib.import_module("isolation")
+    rows = [{"part": "quota", "victim tps": 40.0 + i, "aggressor tps": 40.0} for i in (-1, 0, 1, 0)]
+    rows += [{"part": "quota", "victim tps": 100.0, "aggressor tps": None}, {"part": "apart", "victim tps": 9.0, "aggressor tps": 1.0}]
+    slowed = Finding(value=0.4, unit="ratio", low=0.39, high=0.41, n=4)
+    ratio, share = isolation.figures({"quota": slowed}, rows)
+    assert (ratio.met, ratio.goal) == (None, "") and share.met is True and share.value == pytest.approx(0.5, abs=1e-3)
 
 
 def test_phases_are_judged_together_by_rate_lag_switch_and_cpu(modules):
