@@ -25,6 +25,18 @@ MIN_REPEATS = 3
 _BOUND = re.compile(r"^(?:upper|lower) bound ")
 """Start of a goal that the mark implies."""
 LIMITS = {
+    "plan_truth": (
+        "The speed of this machine changes from slot to slot, by up to a factor of two in a fixed loop. Both hosts of a slot share that, "
+        "and no prediction can know it."
+    ),
+    "tenants": (
+        "A pgbench starts for each tenant at a border, which takes some milliseconds of a CPU. Of two CPUs, those of both classes, "
+        "pgherd uses a part."
+    ),
+    "isolation": (
+        "Of two CPUs, the aggressor leaves none to pgherd's samplers and the system. That they make the victim slower is likely, but not "
+        "shown: it takes a third CPU."
+    ),
     "throughput": "One database has one whole CPU, and pgherd has the other. This is the cost of pgbench's own reports. It does not show "
     "what pgherd takes from a full host, as [presence](#presence) does.",
 }

@@ -32,9 +32,7 @@ def tenants(inputs: FigureInputs) -> Figure:
         raise FigureUnavailable("no tenant was measured in a mix" if TABLE in inputs.analysis.tables else "")
     names = list(dict.fromkeys(str(point["class"]) for point in points))
     colour = alt.Color("class:N", scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])), legend=alt.Legend(title="class"))
-    shape = alt.Shape(
-        "passes:N", scale=alt.Scale(domain=["passes", "fails"], range=["circle", "cross"]), legend=alt.Legend(title="what it has to keep")
-    )
+    shape = alt.Shape("passes:N", scale=alt.Scale(domain=["passes", "fails"], range=["circle", "cross"]), legend=alt.Legend(title="result"))
     x = alt.X("x:Q", title="tenants", axis=alt.Axis(tickMinStep=1, grid=False))
     y = alt.Y("y:Q", title="throughput of a tenant, % of one alone", scale=alt.Scale(zero=True), axis=alt.Axis(format=".0f"))
     base = alt.Chart(data(points)).encode(x=x, y=y, color=colour)
