@@ -285,6 +285,10 @@ def test_the_figure_shows_each_class_and_where_it_fails(mixed, run8):
     text = " ".join(ElementTree.fromstring(figure.svg).itertext())
     assert analysis.answer.split(" (")[0] in text and "small" in text and "big" in text and "fails" in text
     assert {"throughput", "efficiency", "fairness"}.isdisjoint({one.name for one in drawn} | set(left_out))
+    assert "Bars are intervals" in text
+    spec = figures_tenants.tenants(FigureInputs(record, analysis, results)).chart.to_dict()
+    bars = next(layer for layer in spec["layer"] if "y2" in layer["encoding"])
+    assert bars["encoding"]["y2"]["field"] == "high" and bars["encoding"]["color"]["field"] == "class"
 
 
 def test_the_figure_of_phases_shows_who_was_late_and_when(mixed, run8):

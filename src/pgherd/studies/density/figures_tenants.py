@@ -10,9 +10,11 @@ from pgherd.model.text import clean
 from pgherd.report import chart_style, trial_figures
 from pgherd.report.chart_style import HEIGHT, INK, SERIES, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import finite
+from pgherd.report.formatting import bounds, finite
+from pgherd.studies.density.figures import BAR_NOTE
 
 TABLE = "tenants"
+BAR = {"strokeWidth": 1.8, "opacity": 0.6}
 
 
 @register(TABLE)
@@ -21,9 +23,9 @@ def tenants(inputs: FigureInputs) -> Figure:
     points = [
         {
             "x": finite(row["tenants"]),
-            "y": 100 * value,
             "class": clean(row["class"]),
             "passes": "passes" if row["keeps"] == "yes" else "fails",
+            **_percent(row["efficiency"], value),
         }
         for row in inputs.analysis.tables.get(TABLE, [])
         if (value := finite(row["efficiency"])) is not None
@@ -39,14 +41,12 @@ def tenants(inputs: FigureInputs) -> Figure:
     layers = [
         alt.Chart(data([{"y": 100}])).mark_rule(color=INK, strokeWidth=1.2).encode(y="y:Q"),
         base.mark_line(strokeWidth=1.8),
+        *chart_style.interval_bars(points, x, y, mark=BAR, color=colour),
         base.mark_point(size=70, filled=True, opacity=1).encode(shape=shape),
     ]
-    chart = alt.layer(
-        *layers,
-        width=chart_style.plot_width(),
-        height=HEIGHT,
-        title=chart_style.title(inputs.analysis.answer, "Mean of the tenants of a class in a mix, relative to one of them alone."),
-    )
+    subtitle = f"Mean of the tenants of a class in a mix, relative to one of them alone. {BAR_NOTE}"
+    title = chart_style.title(inputs.analysis.answer, subtitle)
+    chart = alt.layer(*layers, width=chart_style.plot_width(), height=HEIGHT, title=title)
     return Figure(inputs.analysis.answer, chart, (TRIALS,))
 
 
@@ -66,7 +66,7 @@ def phases(inputs: FigureInputs) -> Figure:
         ("kept_share", "slowest tenant, % of its rate or of one alone", [name for name in names if name not in judged]),
     ):
         points = [
-            {"phase": finite(row["phase"]), "y": 100 * value, "class": clean(row["class"])}
+            {"phase": finite(row["phase"]), "class": clean(row["class"]), **_percent(row[key], value)}
             for row in rows
             if clean(row["class"]) in shown and finite(row["tenants"]) == size and (value := finite(row[key])) is not None
         ]
@@ -75,20 +75,24 @@ def phases(inputs: FigureInputs) -> Figure:
     if not panels:
         raise FigureUnavailable("no class has a load in a phase" if "phases" in inputs.analysis.tables else "")
     sentence = f"Who suffered, and when, with {size:g} tenants"
-    text = "Late transactions of classes with an objective, throughput of the others. Median of the blocks."
+    text = f"Late transactions of classes with an objective, throughput of the others. Median of the blocks. {BAR_NOTE}"
     return Figure(sentence, chart_style.panels(panels, sentence, text, spacing=14), (TRIALS,))
 
 
-def _by_phase(points: Sequence[Mapping[str, object]], names: Sequence[str], title: str) -> alt.Chart:
-    """Return one panel: a line for each class of the points. ``names`` are all classes, so that each has one colour in all panels."""
+def _by_phase(points: Sequence[Mapping[str, object]], names: Sequence[str], title: str) -> alt.LayerChart | alt.FacetChart:
+    """Return one panel: a line for each class of the points, with intervals. ``names`` are all classes: each has one colour everywhere."""
     colour = alt.Color("class:N", scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])), legend=alt.Legend(title="class"))
-    chart = alt.Chart(data(points)).mark_line(strokeWidth=1.8, point=True)
-    encoded: alt.Chart = chart.encode(
-        x=alt.X("phase:Q", title="phase", axis=alt.Axis(tickMinStep=1, grid=False)),
-        y=alt.Y("y:Q", title=title, axis=alt.Axis(format="~r"), scale=alt.Scale(zero=True)),
-        color=colour,
-    )
-    return encoded.properties(width=chart_style.plot_width(), height=HEIGHT)
+    x = alt.X("phase:Q", title="phase", axis=alt.Axis(tickMinStep=1, grid=False))
+    y = alt.Y("y:Q", title=title, axis=alt.Axis(format="~r"), scale=alt.Scale(zero=True))
+    line = alt.Chart(data(points)).mark_line(strokeWidth=1.8, point=True).encode(x=x, y=y, color=colour)
+    bars = chart_style.interval_bars(points, x, y, mark=BAR, color=colour)
+    return alt.layer(line, *bars, width=chart_style.plot_width(), height=HEIGHT)
+
+
+def _percent(cell: object, value: float) -> dict[str, float | None]:
+    """Return a value and its interval in percent, for a chart."""
+    low, high = (None if end is None else 100 * end for end in bounds(cell))
+    return {"y": 100 * value, "low": low, "high": high}
 
 
 @register("fairness")
