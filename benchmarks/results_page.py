@@ -26,8 +26,8 @@ _BOUND = re.compile(r"^(?:upper|lower) bound ")
 """Start of a goal that the mark implies."""
 LIMITS = {
     "plan_truth": (
-        "The speed of this machine changes from slot to slot, by up to a factor of two in a fixed loop. Both hosts of a slot share that, "
-        "and no prediction can know it."
+        "The hosts with a false alarm used 95 to 97 % of their quota, next to the limit of 97 % from which a host is overloaded. "
+        "Six overloaded hosts and 14 others are too few to decide."
     ),
     "tenants": (
         "A pgbench starts for each tenant at a border, which takes some milliseconds of a CPU. Of two CPUs, those of both classes, "

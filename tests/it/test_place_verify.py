@@ -21,7 +21,7 @@ def _needs_cgroups() -> None:
 def test_a_plan_is_verified(pgherd, tmp_path) -> None:
     """CPU per transaction is the same whatever else runs here, so the slots' ratio of CPU to rate is known, if not their CPU."""
     (tmp_path / "hosts.yaml").write_text("classes:\n  - name: big\n    capacity: {cpu_cores: 4}\n")
-    rows = ["database,time,cpu_cores", "a,0,1.8", "a,1,0.6", "b,0,1.8", "b,1,0.6", "c,0,1.0", "c,1,6.0"]
+    rows = ["database,time,cpu_cores", "a,0,1.2", "a,1,0.6", "b,0,1.2", "b,1,0.6", "c,0,1.0", "c,1,6.0"]
     (tmp_path / "demand.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "now.csv").write_text("database,host\na,big-1\nb,big-1\nc,big-2\n")
     inputs = (str(tmp_path / "demand.csv"), "--hosts", str(tmp_path / "hosts.yaml"), "--constraints", str(tmp_path / "now.csv"))
@@ -32,7 +32,10 @@ def test_a_plan_is_verified(pgherd, tmp_path) -> None:
     assert document["study"] == "place-verify"
     trials = {(trial["trial"]["point"]["stage"], trial["trial"]["repeat"]): trial for trial in pgherd.trials()}
     capacity, verification = trials["capacity", 0], trials["verification", 0]
-    assert [len(trials["calibration", number]["phases"]) for number in (0, 1)] == [6, 6] and len(trials) == 4
+    assert len(trials["calibration", 0]["phases"]) == 6 and len(trials) == 3
+    reference = "local/reference/db001/bench"
+    phases = [phase for stage in ("calibration", "verification") for phase in trials[stage, 0]["trial"]["phases"]]
+    assert len({phase["loads"][reference]["rate"] for phase in phases}) == 1, "the reference database has one rate"
     assert [phase["phase"] for phase in verification["phases"]] == ["slot1", "slot2"]
     cost = document["findings"]["cpu_per_transaction"]["value"] / 1000
     for phase in verification["phases"]:
@@ -41,6 +44,7 @@ def test_a_plan_is_verified(pgherd, tmp_path) -> None:
             assert 0.4 < phase["metrics"][f"container:{host}"]["cpu.usage"] / (cost * rate) < 2.5, (host, phase["phase"])
     slots = {(row["planned_host"], row["slot"]): row for row in document["tables"]["slots"]}
     assert {key for key, row in slots.items() if row["overload_predicted"] == "yes"} == {("big-2", "12:00")}
+    assert all(0.3 < row["slowness"] < 3 for row in slots.values())
     assert document["findings"]["cpu_error"]["n"] == 4 and "cores of this host" in document["details"][0]
     assert all(trial["trial"]["deployment"]["hosts"][0]["containers"][0]["cpu_mode"] == "quota" for trial in (capacity, verification))
     pgherd.ended_well(ended)

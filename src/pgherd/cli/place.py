@@ -72,7 +72,7 @@ _percent = FiniteRange(0, 100, max_open=True)
     help="Write report, JSON, CSV and YAML here. 'pgherd ui' shows plans in the runs directory.",
 )
 @click.option("--verify", type=click.IntRange(1), metavar="K", help="Run the K hosts with the highest CPU use here, scaled down.")
-@click.option("--verify-duration", metavar="TIME", help="Measured time of each slot with --verify.  [default: 4s]")
+@click.option("--verify-duration", metavar="TIME", help="Measured time of each slot with --verify.  [default: 6s]")
 @click.option("--verify-cores", type=FiniteRange(0, min_open=True), metavar="N", help="Cores that --verify may use here.  [default: all]")
 @runs_option
 @json_option

@@ -75,6 +75,7 @@ class Simulator(SimulatedRun):
                 loads = {name: load.rate or 1e5 for name, load in phase.loads.items() if name.split("/")[1] == container.name}
                 base, each = IDLE * len(container.servers) * slower, cost * slower
                 wanted = sum(loads.values())
+                each = COST * slower if container.name == "reference" else each
                 reached = min(wanted, (container.vcpus - base) / each)
                 metrics[f"container:{container.name}"] = {"cpu.usage": (base + each * reached) * chance.gauss(1, self.noise)}
                 for name, rate in loads.items():

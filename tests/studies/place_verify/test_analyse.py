@@ -49,12 +49,24 @@ def test_intervals_cover_about_as_often_as_stated(simulate):
     assert sum(covered) / len(covered) > 0.93
 
 
-def test_a_host_that_becomes_slower_is_calibrated_on_both_sides(simulate):
-    """All CPU grows by 1 % from phase to phase, so that the slots need a seventh more than the first calibration says."""
-    found = [one for seed in range(20) for one in compare(*simulate(noise=0.03, drift=0.01, seed=seed, changes={"repeats": 1}))[1]]
-    errors = [one.error for one in found if one.slot != 3]  # in which one host is full and one idle
-    assert abs(statistics.fmean(errors)) < 0.02, "neither side alone is right"
+def test_predictions_follow_the_speed_of_the_machine(simulate):
+    """All CPU grows by 3 % from phase to phase, so that the slots need a seventh more than the calibration shows."""
+    runs = [simulate(noise=0.03, drift=0.03, seed=seed, changes={"repeats": 1}) for seed in range(20)]
+    found = [one for run in runs for one in compare(*run)[1] if one.slot != 3]  # in which one host is full and one idle
+    assert abs(statistics.fmean(one.error for one in found)) < 0.02
+    assert statistics.fmean(one.measured / one.alone - 1 for one in found) > 0.13
+    assert statistics.fmean(one.slowness for one in found) > 1.13
     assert sum(one.covered for one in found) / len(found) > 0.93
+    analysis = analyse(*runs[0])
+    assert analysis.findings["cpu_error_without_reference"].value > 2 * analysis.findings["cpu_error"].value
+    assert any("of the calibration's CPU per transaction" in line for line in analysis.details)
+
+
+def test_a_host_that_becomes_slower_is_full_earlier(simulate):
+    """The second slot needs 6 of 8 cores, and all of them when each transaction takes 1.3 of the CPU."""
+    _, found = compare(*simulate(noise=0.0, drift=0.08, changes={"repeats": 1}))
+    second = next(one for one in found if (one.host, one.slot) == (0, 1))
+    assert second.slowness > 1.3 and second.overload_predicted and second.overload_measured
 
 
 def test_tainted_missing_and_failed_trials_are_reported(simulate, make_options):

@@ -1,8 +1,8 @@
 import pytest
 
 from pgherd.model.analysis import Proposal
-from pgherd.studies.place_verify.options import PlaceVerifyRequest, PlannedHost
-from pgherd.studies.place_verify.propose import LEVELS, line_of, planned_rate, propose
+from pgherd.studies.place_verify.options import PlaceVerifyRequest
+from pgherd.studies.place_verify.propose import LEVELS, REFERENCE_ADDRESS, deploy, line_of, offered_rate, propose
 
 IDLE, COST = 0.002, 0.0005
 
@@ -13,9 +13,7 @@ def test_the_stages_follow_each_other_and_end(simulate):
         "stage=capacity#0",
         "stage=calibration#0",
         "stage=verification#0",
-        "stage=calibration#1",
         "stage=verification#1",
-        "stage=calibration#2",
     ]
     assert propose(options, results).stop == "all planned trials are done"
     for done in range(len(results)):
@@ -25,21 +23,28 @@ def test_the_stages_follow_each_other_and_end(simulate):
 
 def test_the_line_has_the_cpu_of_servers_and_transactions(simulate):
     options, results = simulate(noise=0.0)
-    line = line_of(options, results[1:2])
+    line = line_of(options, results[1])
     assert line.cost == pytest.approx(COST) and line.idle == pytest.approx(IDLE) and line.n == 2 * len(LEVELS)
     assert line.deviation == pytest.approx(0, abs=1e-9)
-    both = line_of(options, [results[1], results[3]])
-    assert (both.cost, both.idle, both.n) == (pytest.approx(COST), pytest.approx(IDLE), 2 * line.n)
-    names = [[phase.phase for phase in results[number].phases] for number in (1, 3)]
-    assert sorted(names[0]) == sorted(names[1]) and names[0] != names[1], "in another order"
+    assert results[1].phases != sorted(results[1].phases, key=lambda phase: phase.phase), "levels are in random order"
+
+
+def test_the_reference_database_has_the_same_rate_in_all_phases_after_the_capacity(simulate):
+    options, results = simulate(noise=0.0)
+    assert REFERENCE_ADDRESS not in results[0].trial.phases[0].loads
+    (rate,) = {phase.loads[REFERENCE_ADDRESS].rate for result in results[1:] for phase in result.trial.phases}
+    full = 2 - IDLE * 5  # cores for transactions of both containers in the trial of the capacity
+    assert rate == pytest.approx(0.1 / 2 * full / COST)
+    assert line_of(options, results[1]).reference == pytest.approx(COST + IDLE / rate)
+    host = deploy(options.model_copy(update={"host_cores": 1.0})).hosts[0]
+    assert host.containers[-1].name == "reference" and host.containers[-1].vcpus == pytest.approx(4 * 0.05)
 
 
 def test_loads_of_a_slot_need_its_planned_cpu(simulate):
     options, results = simulate(noise=0.0)
     for slot, phase in enumerate(results[2].trial.phases):
         for number, host in enumerate(options.planned):
-            mine = {name: load.rate for name, load in phase.loads.items() if f"/host{number + 1}/" in name}
-            cpu = IDLE * len(host.databases) + COST * sum(mine.values())
+            cpu = IDLE * len(host.databases) + COST * offered_rate(phase, f"host{number + 1}")
             assert cpu == pytest.approx(host.demand(slot) * options.factor)
     rates = {name: load.rate for name, load in results[2].trial.phases[1].loads.items()}
     assert rates["local/host1/db001/bench"] == pytest.approx(2 * rates["local/host1/db002/bench"])
@@ -47,15 +52,15 @@ def test_loads_of_a_slot_need_its_planned_cpu(simulate):
 
 
 def test_a_slot_below_the_idle_servers_has_no_load(simulate):
-    options, results = simulate(noise=0.0)
-    host = PlannedHost(name="h", cores=8, databases=("a",), cpu=((0.001,),))
-    assert planned_rate(options, line_of(options, results[1:2]), host, 0) == 0
+    planned = [{"name": "h", "cores": 8, "databases": ["a"], "cpu": [[0.001, 2]]}]
+    _, results = simulate({"planned": planned, "slots": ["0", "1"]}, noise=0.0)
+    assert [offered_rate(phase, "host1") > 0 for phase in results[2].trial.phases] == [False, True]
 
 
 def test_containers_have_the_scaled_quota(simulate):
     _, results = simulate()
     containers = results[0].trial.deployment.hosts[0].containers
-    assert [(c.vcpus, c.cpu_mode, len(c.servers)) for c in containers] == [(1, "quota", 2), (1, "quota", 3)]
+    assert [(c.vcpus, c.cpu_mode, len(c.servers)) for c in containers] == [(1, "quota", 2), (1, "quota", 3), (0.4, "quota", 1)]
 
 
 def test_a_failed_stage_or_a_missing_observation_stops_the_run(simulator, make_options):
@@ -64,8 +69,8 @@ def test_a_failed_stage_or_a_missing_observation_stops_the_run(simulator, make_o
     assert stop == "the trial of the calibration did not finish"
     _, stop = simulator(options, observed=False).until_stop()
     assert stop == "the calibration gives no CPU per transaction"
-    results, stop = simulator(make_options(time_budget=110)).until_stop()
-    assert len(results) == 4 and stop == "the budget of 110 s is used up", "what is verified is calibrated afterwards, too"
+    results, stop = simulator(make_options(time_budget=80)).until_stop()
+    assert len(results) == 3 and stop == "the budget of 80 s is used up"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,17 @@ from pgherd.analysis.intervals import mean_interval, share_interval, student
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.place_verify.options import PlaceVerifyOptions
-from pgherd.studies.place_verify.propose import CALIBRATION, VERIFICATION, Line, by_stage, container_cpu, line_of, planned_rate
+from pgherd.studies.place_verify.propose import (
+    CALIBRATION,
+    VERIFICATION,
+    Line,
+    by_stage,
+    container_cpu,
+    container_name,
+    line_of,
+    offered_rate,
+    reference_cost,
+)
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import check_warnings, failure_warnings, grade_of, qualify_answer
 
@@ -23,13 +33,19 @@ CLOSE = 0.1
 
 @dataclass(frozen=True)
 class HostSlot:
-    """Prediction and measurement of a host in a slot of one trial: CPU in cores of this host."""
+    """Prediction and measurement of a host in a slot of one trial: CPU in cores of this host.
+
+    ``slowness`` is the CPU of a transaction of the reference database, by that in the calibration. ``alone`` is the prediction
+    without it.
+    """
 
     host: int
     slot: int
     predicted: float
     low: float
     high: float
+    slowness: float
+    alone: float
     measured: float
     overload_predicted: bool
     overload_measured: bool
@@ -45,18 +61,16 @@ class HostSlot:
         return self.low <= self.measured <= self.high
 
 
-def predict(options: PlaceVerifyOptions, line: Line, first: Line, host: int, slot: int) -> tuple[float, float, float]:
-    """Return the CPU of a host in a slot, at most its quota, with its 95 % prediction interval.
+def predict(options: PlaceVerifyOptions, line: Line, host: int, rate: float, slowness: float) -> tuple[float, float, float]:
+    """Return the CPU of a host at a rate, at most its quota, with its 95 % prediction interval.
 
-    ``line`` is that of all calibrations, and ``first`` that of the first one, which the loads are from. The interval has the deviation
-    of the calibrations' phases from their line, the error of the line, and the random number of arrivals.
+    The interval has the deviation of the calibration's phases from the line, the error of the line, and the random number of arrivals.
     """
     planned = options.planned[host]
-    rate = planned_rate(options, first, planned, slot)
-    wanted, quota = line.cpu(len(planned.databases), rate), options.quota(planned)
+    wanted, quota = line.cpu(len(planned.databases), rate) * slowness, options.quota(planned)
     value = min(wanted, quota)
-    t, of_line = student(CONFIDENCE, line.n - 2), line.error(len(planned.databases), rate, wanted)
-    half = t * math.hypot(of_line, line.cost * math.sqrt(rate / options.duration))
+    t, of_line = student(CONFIDENCE, line.n - 2), line.error(len(planned.databases), rate, wanted / slowness) * slowness
+    half = t * math.hypot(of_line, line.cost * slowness * math.sqrt(rate / options.duration))
     # A full container uses its quota, whatever arrives.
     full = t * line.deviation * quota
     return value, min(wanted - half, quota - full), min(wanted + half, quota + full)
@@ -64,29 +78,35 @@ def predict(options: PlaceVerifyOptions, line: Line, first: Line, host: int, slo
 
 def compare(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> tuple[Line | None, list[HostSlot]]:
     """Return the calibration and the host slots of all finished verification trials."""
-    calibrations = [result for result in by_stage(results, CALIBRATION) if result.error is None]
-    line, first = line_of(options, calibrations), line_of(options, calibrations[:1])
-    if line is None or first is None:
+    calibration = next((result for result in by_stage(results, CALIBRATION) if result.error is None), None)
+    line = None if calibration is None else line_of(options, calibration)
+    if line is None:
         return None, []
     found = []
     for result in by_stage(results, VERIFICATION):
-        if result.error is not None:
-            continue
-        for slot, phase in enumerate(result.phases):
+        for slot, (phase, measured) in enumerate(zip(result.trial.phases, result.phases, strict=False)):
+            cost = reference_cost(measured)
             for host, planned in enumerate(options.planned):
-                measured, quota = container_cpu(phase, host), options.quota(planned)
-                if measured is None:
+                cpu, quota = container_cpu(measured, container_name(host)), options.quota(planned)
+                if cpu is None or cost is None or result.error is not None:
                     continue
-                value, low, high = predict(options, line, first, host, slot)
+                rate, slowness = offered_rate(phase, container_name(host)), cost / line.reference
+                value, low, high = predict(options, line, host, rate, slowness)
+                alone = min(line.cpu(len(planned.databases), rate), quota)
                 full = options.thresholds.host_full * quota
-                found.append(HostSlot(host, slot, value, low, high, measured, value >= full, measured >= full))
+                found.append(HostSlot(host, slot, value, low, high, slowness, alone, cpu, value >= full, cpu >= full))
     return line, found
 
 
 def analyse(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> Analysis:
     """Return the error of the predicted CPU. Missing and tainted trials never raise."""
     line, found = compare(options, results)
-    findings = {"cpu_error": _error(found), **_shares(found), **_calibration(options, line)}
+    findings = {
+        "cpu_error": _error([abs(one.error) for one in found]),
+        "cpu_error_without_reference": _error([abs(one.measured / one.alone - 1) for one in found]),
+        **_shares(found),
+        **_calibration(line),
+    }
     used = [result for result in results if result.error is None]
     verified = [result for result in by_stage(results, VERIFICATION) if result.error is None]
     whole = len(found) == len(options.planned) * len(options.slots) * options.repeats
@@ -94,7 +114,7 @@ def analyse(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> Anal
     answer = _answer(options, findings)
     return Analysis(
         answer=qualify_answer(answer, grade) if found else answer,
-        details=_details(options, found),
+        details=_details(options, found, findings["cpu_error_without_reference"]),
         grade=grade,
         findings=findings,
         tables={"place-verify": [_row(options, found, host) for host in range(len(options.planned))], "slots": _slot_rows(options, found)},
@@ -107,10 +127,10 @@ def analyse(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> Anal
     )
 
 
-def _error(found: Sequence[HostSlot]) -> Finding:
-    if not found:
+def _error(errors: Sequence[float]) -> Finding:
+    if not errors:
         return missing("fraction", "no slot was measured")
-    estimate = mean_interval([abs(one.error) for one in found])
+    estimate = mean_interval(errors)
     return as_finding(estimate, "fraction", method=f"mean of |measured ÷ predicted − 1| over hosts and slots; {estimate.method}")
 
 
@@ -129,7 +149,7 @@ def _share(hits: Sequence[bool], none: str) -> Finding:
     return as_finding(share_interval(sum(hits), len(hits)), "fraction") if hits else missing("fraction", none)
 
 
-def _calibration(options: PlaceVerifyOptions, line: Line | None) -> dict[str, Finding]:
+def _calibration(line: Line | None) -> dict[str, Finding]:
     if line is None:
         return {"cpu_per_transaction": missing("ms", "the calibration gives none")}
     method = f"least squares of relative errors through {line.n} phases of containers"
@@ -152,7 +172,7 @@ def _answer(options: PlaceVerifyOptions, findings: dict[str, Finding]) -> str:
     )
 
 
-def _details(options: PlaceVerifyOptions, found: Sequence[HostSlot]) -> list[str]:
+def _details(options: PlaceVerifyOptions, found: Sequence[HostSlot], alone: Finding) -> list[str]:
     over = [one for one in found if one.overload_measured]
     missed = sum(not one.overload_predicted for one in over)
     alarms = sum(one.overload_predicted and not one.overload_measured for one in found)
@@ -160,6 +180,14 @@ def _details(options: PlaceVerifyOptions, found: Sequence[HostSlot]) -> list[str
         f"Each planned core is {options.factor:.3g} cores of this host, and loads are scaled down alike.",
         f"Slots with overload (at least {100 * options.thresholds.host_full:g} % of the CPU): {len(over)} measured, {missed} of them not "
         f"predicted. False alarms: {alarms}.",
+        *(
+            [
+                f"The reference database took {min(one.slowness for one in found):.2f} to {max(one.slowness for one in found):.2f} of the "
+                f"calibration's CPU per transaction, which predictions follow. Without it the error is {100 * alone.value:.1f} %."
+            ]
+            if alone.value is not None
+            else []
+        ),
     ]
 
 
@@ -173,7 +201,7 @@ def _row(options: PlaceVerifyOptions, found: Sequence[HostSlot], number: int) ->
         "planned_cores": planned.cores,
         "cores_here": options.quota(planned),
         "verified_slots": len(mine),
-        "cpu_error": _error(mine),
+        "cpu_error": _error([abs(one.error) for one in mine]),
         "largest_cpu_error": max((abs(one.error) for one in mine), default=None),
         **shares,
     }
@@ -186,23 +214,25 @@ def _slot_rows(options: PlaceVerifyOptions, found: Sequence[HostSlot]) -> list[R
             mine = [one for one in found if (one.host, one.slot) == (host, slot)]
             if not mine:
                 continue
-            first, measured = mine[0], [one.measured for one in mine]
+            predicted, low, high = (statistics.fmean(each) for each in zip(*((o.predicted, o.low, o.high) for o in mine), strict=True))
             rows.append(
                 {
                     "planned_host": planned.name,
                     "slot": name,
                     "predicted_cpu": Finding(
-                        value=first.predicted,
+                        value=predicted,
                         unit="cores",
-                        low=first.low,
-                        high=first.high,
+                        low=low,
+                        high=high,
                         confidence=CONFIDENCE,
                         n=1,
                         method="95 % prediction interval of one phase: deviation of the calibration, and random arrivals",
                     ),
-                    "measured_cpu": as_finding(mean_interval(measured), "cores"),
+                    "measured_cpu": as_finding(mean_interval([one.measured for one in mine]), "cores"),
                     "cpu_error": statistics.fmean(one.error for one in mine),
-                    "overload_predicted": "yes" if first.overload_predicted else "no",
+                    "predicted_without_reference": statistics.fmean(one.alone for one in mine),
+                    "slowness": statistics.fmean(one.slowness for one in mine),
+                    "overload_predicted": "yes" if any(one.overload_predicted for one in mine) else "no",
                     "overload_measured": "yes" if any(one.overload_measured for one in mine) else "no",
                 }
             )

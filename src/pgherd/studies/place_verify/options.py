@@ -79,7 +79,7 @@ class PlaceVerifyRequest(DatabaseRequest):
     }
 
     scale: int | None = redefined(DatabaseRequest, "scale", None, computed="1")
-    duration: Duration | None = redefined(DatabaseRequest, "duration", Duration("4s"), help="Measured time of each slot.")
+    duration: Duration | None = redefined(DatabaseRequest, "duration", Duration("6s"), help="Measured time of each slot.")
     warmup: Duration | None = redefined(DatabaseRequest, "warmup", Duration("1500ms"))
     time_budget: Duration | None = redefined(DatabaseRequest, "time_budget", None, computed="none")
     repeats: int | None = redefined(DatabaseRequest, "repeats", None, help="Verification trials.", computed="1")

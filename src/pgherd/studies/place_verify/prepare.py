@@ -43,13 +43,13 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
             )
         databases = sum(len(host.databases) for host in request.planned)
         size = servers.database_size(preparation.workspace, preparation.servers, preparation.load)
-        need = databases * servers.memory_needed(preparation.servers, runtime, size.bytes, CLIENTS)
+        need = (databases + 1) * servers.memory_needed(preparation.servers, runtime, size.bytes, CLIENTS)
         if need > share.memory:
             raise UsageError(
                 f"the servers of {databases} databases need {format_bytes(need)} of memory, but the run may use "
                 f"{format_bytes(share.memory)}; verify fewer hosts"
             )
-        disk = disk_space(preparation.workspace, preparation.volumes, databases, size.bytes, writes=False)
+        disk = disk_space(preparation.workspace, preparation.volumes, databases + 1, size.bytes, writes=False)
         settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, CLIENTS, None)
         limits = complete_limits(ContainerCpu(smallest, "quota"), None, runtime, settings.settings, settings.huge_pages)
         options = PlaceVerifyOptions(
@@ -75,7 +75,8 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
 def plan_lines(options: PlaceVerifyOptions, trials: Sequence[Trial], guest_memory: object = None) -> list[str]:
     """Return the dry-run output: the planned hosts and their containers."""
     return [
-        f"{len(options.slots)} slots of {options.duration:g} s each, after trials of the capacity and of the CPU per transaction.",
+        f"{len(options.slots)} slots of {options.duration:g} s each, after trials of the capacity and of the CPU per transaction. "
+        "A reference database shows the machine's speed.",
         *(
             f"  {host.name}: {len(host.databases)} databases, {host.cores:g} cores planned, {options.quota(host):.3g} here."
             for host in options.planned

@@ -3,7 +3,9 @@
 1. ``capacity``: every database as fast as it can, which gives the transactions per second of each full container.
 2. ``calibration``: phases at known parts of that rate. A line through them gives the CPU of idle servers and of each transaction.
 3. ``verification``: a phase for each slot, at the rates that this line gives for the planned CPU.
-4. ``calibration`` again: on a shared machine a transaction soon takes more CPU or less. Predictions are from all calibrations.
+
+On a shared machine a transaction soon takes more CPU or less. So a reference database, in a container of its own, has the same rate in
+all phases of the last two stages. Predictions are for the CPU of its transactions in their phase.
 """
 
 from __future__ import annotations
@@ -22,21 +24,31 @@ from pgherd.model.trial import Trial
 from pgherd.studies.place_verify.options import PlaceVerifyOptions, PlannedHost
 
 CAPACITY, CALIBRATION, VERIFICATION = "capacity", "calibration", "verification"
-LEVELS = (0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
-"""Rates of the calibration as parts of the capacity."""
+LEVELS = (0.05, 0.15, 0.3, 0.45, 0.6, 0.75)
+"""Rates of the calibration as parts of the capacity. At a fixed rate a transaction takes more CPU than at full speed."""
+FULL = 0.9
+"""Part of its quota from which a container's phase is left out of the calibration: a full container shows its quota only."""
 RATE_OF_CLIENT = 200.0
 """Transactions per second for which a database gets another client."""
 LEAST_RATE = 0.1
 """Transactions per second below which a database is idle in a slot."""
+REFERENCE = "reference"
+"""Name of the container of the reference database."""
+REFERENCE_ADDRESS = f"local/{REFERENCE}/db001/bench"
+REFERENCE_CORES, REFERENCE_PART = 0.1, 0.05
+"""CPU of the reference database: at most these cores, and at most this part of the host."""
+_REFERENCE_QUOTA = 4
+"""Its CPU quota by its CPU: so far away that it never waits for it."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """CPU of a container by its transactions per second, from the phases of the calibration.
+    """CPU of a container by its transactions per second, from the phases of the calibration, each divided by its slowness.
 
     Attributes:
         idle: CPU of a server without load, in cores.
         cost: CPU seconds of a transaction.
+        reference: CPU seconds of a transaction of the reference database, on average over the phases.
         deviation: standard deviation of the CPU of a phase around the line, as a part of its CPU.
         inverse: of the normal equations: for ``idle`` twice, for both, and for ``cost`` twice.
         n: phases of containers.
@@ -44,6 +56,7 @@ class Line:
 
     idle: float
     cost: float
+    reference: float
     deviation: float
     inverse: tuple[float, float, float]
     n: int
@@ -58,14 +71,24 @@ class Line:
         return self.deviation * math.sqrt(cpu**2 + first * servers**2 + 2 * both * servers * rate + second * rate**2)
 
 
-def container_cpu(phase: PhaseResult, number: int) -> float | None:
-    """Return the CPU of the container of a host by its number, in cores. None: not observed."""
-    return phase.metrics.get(f"container:{container_name(number)}", {}).get("cpu.usage")
+def container_cpu(phase: PhaseResult, container: str) -> float | None:
+    """Return the CPU of a container in cores. None: not observed."""
+    return phase.metrics.get(f"container:{container}", {}).get("cpu.usage")
 
 
-def container_rate(phase: PhaseResult, number: int) -> float:
-    """Return the transactions per second of the databases of a host by its number."""
-    return sum(target.throughput for target in phase.targets if target.target.split("/")[1] == container_name(number))
+def _container_rate(phase: PhaseResult, container: str) -> float:
+    return sum(target.throughput for target in phase.targets if target.target.split("/")[1] == container)
+
+
+def reference_cost(phase: PhaseResult) -> float | None:
+    """Return the CPU seconds of a transaction of the reference database. None: not observed."""
+    cpu, rate = container_cpu(phase, REFERENCE), _container_rate(phase, REFERENCE)
+    return cpu / rate if cpu and rate else None
+
+
+def offered_rate(phase: Phase, container: str) -> float:
+    """Return the transactions per second that a phase of a verification asks of a container."""
+    return math.fsum(load.rate or 0.0 for address, load in phase.loads.items() if address.split("/")[1] == container)
 
 
 def container_name(number: int) -> str:
@@ -78,14 +101,19 @@ def address(number: int, database: int) -> str:
     return f"local/{container_name(number)}/db{database + 1:03d}/bench"
 
 
-def line_of(options: PlaceVerifyOptions, calibrations: Sequence[TrialResult]) -> Line | None:
-    """Return the line of finished calibrations: least squares of relative errors. None: too few phases, or no CPU observed."""
+def line_of(options: PlaceVerifyOptions, calibration: TrialResult) -> Line | None:
+    """Return the line of the calibration: least squares of relative errors. None: too few phases, or no CPU observed."""
+    observed = [(phase, cost) for phase in calibration.phases if (cost := reference_cost(phase)) is not None]
+    if not observed:
+        return None
+    reference = statistics.fmean(cost for _, cost in observed)
     points = []
-    for phase in (phase for calibration in calibrations for phase in calibration.phases):
+    for phase, slow in observed:
         for number, host in enumerate(options.planned):
-            cpu = container_cpu(phase, number)
-            if cpu is not None and cpu > 0:
-                points.append((len(host.databases) / cpu, container_rate(phase, number) / cpu))
+            cpu = container_cpu(phase, container_name(number))
+            if cpu is not None and 0 < cpu < FULL * options.quota(host):
+                even = cpu * reference / slow
+                points.append((len(host.databases) / even, _container_rate(phase, container_name(number)) / even))
     if len(points) < len(LEVELS) or not any(rate for _, rate in points):
         return None
     # Each phase says 1 = idle × servers ÷ cpu + cost × rate ÷ cpu. The normal equations of two unknowns:
@@ -100,7 +128,7 @@ def line_of(options: PlaceVerifyOptions, calibrations: Sequence[TrialResult]) ->
     if cost <= 0:
         return None
     errors = [1 - idle * a - cost * b for a, b in points]
-    return Line(idle, cost, math.sqrt(math.fsum(error**2 for error in errors) / (len(points) - 2)), inverse, len(points))
+    return Line(idle, cost, reference, math.sqrt(math.fsum(error**2 for error in errors) / (len(points) - 2)), inverse, len(points))
 
 
 def by_stage(results: Sequence[TrialResult], stage: str) -> list[TrialResult]:
@@ -110,24 +138,24 @@ def by_stage(results: Sequence[TrialResult], stage: str) -> list[TrialResult]:
 
 def propose(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the trial of the next stage, or the reason to stop. The same options and results always give the same proposal."""
-    most = 2 + 2 * options.repeats
-    capacity, calibrations, verified = (by_stage(results, stage) for stage in (CAPACITY, CALIBRATION, VERIFICATION))
-    failed = next((result for result in (*capacity, *calibrations) if result.error is not None), None)
+    most = 2 + options.repeats
+    capacity, calibration, verified = (by_stage(results, stage) for stage in (CAPACITY, CALIBRATION, VERIFICATION))
+    failed = next((result for result in (*capacity, *calibration) if result.error is not None), None)
     if failed is not None:
         return Proposal(stop=f"the trial of the {failed.trial.point['stage']} did not finish", max_trials=most)
     if not capacity:
         return Proposal(trials=(_trial(options, CAPACITY, 0, _full(options)),), max_trials=most)
-    calibration = _trial(options, CALIBRATION, len(calibrations), _levels(options, capacity[0], len(calibrations)))
-    if len(calibrations) == len(verified):
-        return Proposal(trials=(calibration,), max_trials=most)
-    line = line_of(options, calibrations[:1])
+    reference = _reference(options, capacity[0])
+    if not calibration:
+        return Proposal(trials=(_trial(options, CALIBRATION, 0, _levels(options, capacity[0], reference)),), max_trials=most)
+    line = line_of(options, calibration[0])
     if line is None:
         return Proposal(stop="the calibration gives no CPU per transaction", max_trials=most)
     if len(verified) == options.repeats:
         return Proposal(stop="all planned trials are done", max_trials=most)
-    trial = _trial(options, VERIFICATION, len(verified), _slots(options, line))
+    trial = _trial(options, VERIFICATION, len(verified), _slots(options, line, reference))
     used = sum(result.ended - result.started for result in results)
-    if options.time_budget is not None and used + trial.seconds() + calibration.seconds() > options.time_budget:
+    if options.time_budget is not None and used + trial.seconds() > options.time_budget:
         return Proposal(stop=f"the budget of {options.time_budget:g} s is used up", max_trials=most)
     return Proposal(trials=(trial,), max_trials=most)
 
@@ -145,12 +173,19 @@ def _full(options: PlaceVerifyOptions) -> tuple[Phase, ...]:
     return (_phase(options, CAPACITY, loads),)
 
 
-def _levels(options: PlaceVerifyOptions, capacity: TrialResult, repeat: int) -> tuple[Phase, ...]:
-    order = random.Random(f"place-verify {options.seed} {repeat}").sample(LEVELS, len(LEVELS))
-    full = [container_rate(capacity.phases[0], number) for number in range(len(options.planned))]
+def _reference(options: PlaceVerifyOptions, capacity: TrialResult) -> dict[str, Load]:
+    """Return the load of the reference database, by the CPU of a transaction in the trial of the capacity."""
+    reached = math.fsum(_container_rate(capacity.phases[0], container_name(number)) for number in range(len(options.planned)))
+    rate = _reference_cores(options) * reached / math.fsum(map(options.quota, options.planned))
+    return {REFERENCE_ADDRESS: _at_rate(options, rate)} if rate >= LEAST_RATE else {}
+
+
+def _levels(options: PlaceVerifyOptions, capacity: TrialResult, reference: dict[str, Load]) -> tuple[Phase, ...]:
+    order = random.Random(f"place-verify {options.seed}").sample(LEVELS, len(LEVELS))
+    full = [_container_rate(capacity.phases[0], container_name(number)) for number in range(len(options.planned))]
     phases = []
     for level in order:
-        loads: dict[str, Load] = {}
+        loads = dict(reference)
         for number, host in enumerate(options.planned):
             means = [statistics.fmean(row) for row in host.cpu]
             loads |= _loads(options, number, means, level * full[number])
@@ -158,17 +193,17 @@ def _levels(options: PlaceVerifyOptions, capacity: TrialResult, repeat: int) -> 
     return tuple(phases)
 
 
-def _slots(options: PlaceVerifyOptions, line: Line) -> tuple[Phase, ...]:
+def _slots(options: PlaceVerifyOptions, line: Line, reference: dict[str, Load]) -> tuple[Phase, ...]:
     phases = []
     for slot in range(len(options.slots)):
-        loads: dict[str, Load] = {}
+        loads = dict(reference)
         for number, host in enumerate(options.planned):
-            loads |= _loads(options, number, [row[slot] for row in host.cpu], planned_rate(options, line, host, slot))
+            loads |= _loads(options, number, [row[slot] for row in host.cpu], _planned_rate(options, line, host, slot))
         phases.append(_phase(options, f"slot{slot + 1}", loads))
     return tuple(phases)
 
 
-def planned_rate(options: PlaceVerifyOptions, line: Line, host: PlannedHost, slot: int) -> float:
+def _planned_rate(options: PlaceVerifyOptions, line: Line, host: PlannedHost, slot: int) -> float:
     """Return the transactions per second that need the planned CPU of a host in a slot, scaled down."""
     return max(host.demand(slot) * options.factor - line.idle * len(host.databases), 0.0) / line.cost
 
@@ -179,13 +214,20 @@ def _loads(options: PlaceVerifyOptions, number: int, weights: Sequence[float], t
     for database, weight in enumerate(weights):
         rate = total * weight / whole if whole > 0 else 0.0
         if rate >= LEAST_RATE:
-            load = options.load(1 + int(rate / RATE_OF_CLIENT))
-            loads[address(number, database)] = load.model_copy(update={"rate": rate, "threads": 1})
+            loads[address(number, database)] = _at_rate(options, rate)
     return loads
 
 
+def _at_rate(options: PlaceVerifyOptions, rate: float) -> Load:
+    return options.load(1 + int(rate / RATE_OF_CLIENT)).model_copy(update={"rate": rate, "threads": 1})
+
+
+def _reference_cores(options: PlaceVerifyOptions) -> float:
+    return min(REFERENCE_CORES, REFERENCE_PART * options.host_cores)
+
+
 def deploy(options: PlaceVerifyOptions) -> Deployment:
-    """Return a container for each planned host, with a server for each of its databases."""
+    """Return a container for each planned host, with a server for each of its databases, and that of the reference database."""
     containers = tuple(
         Container(
             name=container_name(number),
@@ -199,7 +241,15 @@ def deploy(options: PlaceVerifyOptions) -> Deployment:
         )
         for number, host in enumerate(options.planned)
     )
+    reference = Container(
+        name=REFERENCE,
+        runtime=options.runtime,
+        vcpus=_REFERENCE_QUOTA * _reference_cores(options),
+        cpu_mode="quota",
+        servers=(options.own_server(REFERENCE_ADDRESS.split("/")[2], (options.database_called("bench"),)),),
+    )
+    host = Host(cores=options.host_cores, memory=options.host_memory, labels=options.labels, containers=(*containers, reference))
     return Deployment(
-        hosts=(Host(cores=options.host_cores, memory=options.host_memory, labels=options.labels, containers=containers),),
+        hosts=(host,),
         volumes=options.volumes,
     )

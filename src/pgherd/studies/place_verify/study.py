@@ -37,6 +37,9 @@ STUDY = Study(
         "cores_here": "cores here",
         "verified_slots": "verified slots",
         "cpu_error": "mean error of CPU",
+        "cpu_error_without_reference": "mean error without the reference database",
+        "predicted_without_reference": "predicted CPU without the reference database",
+        "slowness": "CPU of the reference database by that of the calibration",
         "largest_cpu_error": "largest error of CPU",
         "within_10_percent": "slots within 10 %",
         "in_interval": "slots in the interval",
@@ -51,5 +54,15 @@ STUDY = Study(
         "cpu_of_idle_server": "CPU of an idle server",
         "slots": "verified slots of the hosts",
     },
-    percent=frozenset({"cpu_error", "largest_cpu_error", "within_10_percent", "in_interval", "missed_overloads", "false_alarms"}),
+    percent=frozenset(
+        {
+            "cpu_error",
+            "cpu_error_without_reference",
+            "largest_cpu_error",
+            "within_10_percent",
+            "in_interval",
+            "missed_overloads",
+            "false_alarms",
+        }
+    ),
 )
