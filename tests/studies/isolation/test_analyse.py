@@ -20,6 +20,7 @@ def test_known_ratios_are_found(simulate):
     assert found["quota", "cpu"]["aggressor_throughput"].value == 40
     worst = analysis.findings["worst_p99_ratio"]
     assert worst.low < 8 < worst.high and "4 comparisons" in worst.method
+    assert worst.value == found["shared-server", "wal"]["p99_ratio"].value, "the sentence and the table have one value"
     assert "wal, in scheme shared-server; scheme quota has the lowest worst ratio, 1.93" in analysis.answer
     assert [row["aggressor"] for row in analysis.tables["worst"]] == ["wal", "wal"]
 

@@ -77,7 +77,11 @@ def analyse(options: IsolationOptions, results: Sequence[TrialResult]) -> Analys
     cells = [pairs_of(options, results, scheme, aggressor) for scheme in options.schemes for aggressor in options.aggressors]
     rows = [_row(cell) for cell in cells]
     corrected = 1 - (1 - CONFIDENCE) / options.comparisons
-    by_cell = {(cell.scheme, cell.aggressor): _ratio(cell, "p99_ratio", corrected) for cell in cells}
+    by_cell = {
+        # The interval is wider than the row's, around the same value.
+        (cell.scheme, cell.aggressor): _ratio(cell, "p99_ratio", corrected).model_copy(update={"value": _finding(row["p99_ratio"]).value})
+        for cell, row in zip(cells, rows, strict=True)
+    }
     worst_rows: list[Row] = []
     findings: dict[str, Finding] = {}
     for row in rows:
