@@ -52,6 +52,8 @@ RATE, LIMIT_MS, PERCENTILE, CLIENTS, MOST = 50, 50, 95, 8, 24
 AROUND = 3
 """Numbers of databases on both sides of the truth that *every* measures."""
 BLOCK_S, MINUTES = 4, 5.0
+WARMUP_S = 4
+"""Of the databases: each of their clients first connects to the bucket's server, and the queue of that time has to go."""
 MEMORY = 0.3
 """Share of the host's memory for each of two lanes."""
 SIMULATED = 100
@@ -194,6 +196,7 @@ def tried(place: Path, series: str, number: int, load: Sequence[str], seed: int,
     else:
         sizes = range(1, MOST + 1) if series == "databases" else (number,)
         words += ["--rate", str(RATE), "--clients", str(CLIENTS), "--databases", ",".join(map(str, sizes)), "--cpu-mode", "none"]
+        words += ["--warmup", f"{WARMUP_S}s"]
     words += ["--time-budget", "90s", "--min-repeats", "3"] if options.quick else []
     words += ["--run-as", options.run_as] if options.run_as else []
     began, runs = time.monotonic(), place / f"runs of {series}"  # of one lane
