@@ -66,16 +66,16 @@ class Simulator(SimulatedRun):
     def run(self, trial: Trial) -> TrialResult:
         chance = random.Random(f"{self.seed} {trial.key()}")
         begun, self.clock = self.clock, self.clock + trial.seconds() + 1
-        cost = COST * (self.cost if trial.point["stage"] == "verification" else 1)
+        dearer = self.cost if trial.point["stage"] == "verification" else 1
         phases = []
         for phase in trial.phases:
             slower, self.played = (1 + self.drift) ** self.played, self.played + 1
             metrics, targets = {}, []
             for container in trial.deployment.hosts[0].containers:
                 loads = {name: load.rate or 1e5 for name, load in phase.loads.items() if name.split("/")[1] == container.name}
+                cost = COST * (1 if container.name == "reference" else dearer)
                 base, each = IDLE * len(container.servers) * slower, cost * slower
                 wanted = sum(loads.values())
-                each = COST * slower if container.name == "reference" else each
                 reached = min(wanted, (container.vcpus - base) / each)
                 metrics[f"container:{container.name}"] = {"cpu.usage": (base + each * reached) * chance.gauss(1, self.noise)}
                 for name, rate in loads.items():

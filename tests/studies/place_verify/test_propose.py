@@ -44,7 +44,9 @@ def test_loads_of_a_slot_need_its_planned_cpu(simulate):
     options, results = simulate(noise=0.0)
     for slot, phase in enumerate(results[2].trial.phases):
         for number, host in enumerate(options.planned):
-            cpu = IDLE * len(host.databases) + COST * offered_rate(phase, f"host{number + 1}")
+            mine = {name: load.rate for name, load in phase.loads.items() if f"/host{number + 1}/" in name}
+            cpu = IDLE * len(host.databases) + COST * sum(mine.values())
+            assert offered_rate(phase, f"host{number + 1}") == pytest.approx(sum(mine.values()))
             assert cpu == pytest.approx(host.demand(slot) * options.factor)
     rates = {name: load.rate for name, load in results[2].trial.phases[1].loads.items()}
     assert rates["local/host1/db001/bench"] == pytest.approx(2 * rates["local/host1/db002/bench"])

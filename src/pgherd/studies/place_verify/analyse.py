@@ -84,15 +84,17 @@ def compare(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> tupl
         return None, []
     found = []
     for result in by_stage(results, VERIFICATION):
+        if result.error is not None:
+            continue
         for slot, (phase, measured) in enumerate(zip(result.trial.phases, result.phases, strict=False)):
             cost = reference_cost(measured)
             for host, planned in enumerate(options.planned):
                 cpu, quota = container_cpu(measured, container_name(host)), options.quota(planned)
-                if cpu is None or cost is None or result.error is not None:
+                if cpu is None or cost is None:
                     continue
                 rate, slowness = offered_rate(phase, container_name(host)), cost / line.reference
                 value, low, high = predict(options, line, host, rate, slowness)
-                alone = min(line.cpu(len(planned.databases), rate), quota)
+                alone, *_ = predict(options, line, host, rate, 1.0)
                 full = options.thresholds.host_full * quota
                 found.append(HostSlot(host, slot, value, low, high, slowness, alone, cpu, value >= full, cpu >= full))
     return line, found
