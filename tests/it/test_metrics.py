@@ -22,7 +22,7 @@ from pgherd.store.samples import read_samples
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed (Debian: prometheus)")
 
 FINE = (0, 1)
-RUN = ("--databases", "2", "--duration", "5s", "--warmup", "1s", "--time-budget", "25s", "--seed", "1")
+RUN = ("--databases", "2", "--repeats", "2", "--duration", "5s", "--warmup", "1s", "--time-budget", "25s", "--seed", "1")
 GRAFANA = Path(__file__).parents[2] / "grafana"
 ELSEWHERE = re.compile(r"node_|pgherd_(guest|zram|platform)|balloon")
 """What a small run on this host does not have."""
