@@ -1,9 +1,10 @@
-"""Predicted against measured CPU of generated plans of two hosts, which real servers carry out on this host, scaled down.
+"""Predicted against measured CPU, memory and latency class of generated plans of two hosts, which real servers carry out here, scaled down.
 
 Each plan has 10 to 30 databases with day-shaped demand on two hosts, which are full to 60 to 140 % in their fullest slot, so that about
 half of the hosts are overloaded. `pgherd place --max-moves 0` predicts, and `--verify 2` measures.
 
-Predictions follow the machine's speed, which a reference database shows in each slot. The figure without it is of the same slots.
+Predictions follow the machine's speed, which a reference database shows in each slot. The figure without it is of the same slots. Classes
+are by the curve of the calibration, for p95 within a limit. A class is right if the slot's share of late transactions is as predicted.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import csv
 import json
 import math
 import random
+import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,17 @@ import command
 import outcome
 from outcome import Figure
 
-from pgherd.analysis.intervals import mean_interval, share_interval
+from pgherd.analysis.intervals import Estimate, mean_interval, share_interval
+from pgherd.studies.place_verify.latency import is_right
+from pgherd.study.objectives import parse_objectives
 
 PLANS, SLOTS, CORES = 10, 8, 8
 """Plans, slots of each, and cores of a planned host."""
 DATABASES, FULL = (5, 15), (0.6, 1.4)
 """Of each host: number of databases, and demand in the fullest slot by capacity."""
+MEMORY = (60, 240)
+"""Of a database, in MB."""
+OBJECTIVE = "p95=50ms"
 CLOSE_GOAL, COVERED_GOALS, PREDICTED_GOAL, ALARM_GOAL = 0.9, (0.9, 0.99), 0.9, 0.1
 
 
@@ -41,11 +48,12 @@ def write_plan(place: Path, seed: int, slots: int, most: int) -> None:
         for database, day in enumerate(demand):
             name = f"{host}-db{database + 1}"
             placed.append((name, host))
-            rows += [(name, slot, round(factor * value, 4)) for slot, value in enumerate(day)]
-    for file, head, lines in (("demand", ("database", "time", "cpu_cores"), rows), ("now", ("database", "host"), placed)):
+            memory = round(chance.uniform(*MEMORY))
+            rows += [(name, slot, round(factor * value, 4), memory) for slot, value in enumerate(day)]
+    for file, head, lines in (("demand", ("database", "time", "cpu_cores", "memory_mb"), rows), ("now", ("database", "host"), placed)):
         with (place / f"{file}.csv").open("w", newline="") as out:
             csv.writer(out, lineterminator="\n").writerows([head, *lines])
-    (place / "hosts.yaml").write_text(f"classes:\n  - name: host\n    capacity: {{cpu_cores: {CORES}}}\n    count: 2\n")
+    (place / "hosts.yaml").write_text(f"classes:\n  - name: host\n    capacity: {{cpu_cores: {CORES}, memory_mb: 8000}}\n    count: 2\n")
 
 
 def _day(chance: random.Random, slots: int) -> list[float]:
@@ -61,7 +69,7 @@ def verify(number: int, seed: int, quick: bool, cores: float | None) -> dict[str
         place.chmod(0o755)
         write_plan(place, seed + number, 3 if quick else SLOTS, 3 if quick else DATABASES[1])
         words = ["place", str(place / "demand.csv"), "--hosts", str(place / "hosts.yaml"), "--constraints", str(place / "now.csv")]
-        words += ["--risk-percent", "99", "--max-moves", "0", "--verify", "2", "--seed", str(seed + number), "--json"]
+        words += ["--risk-percent", "99", "--max-moves", "0", "--verify", "2", "--slo", OBJECTIVE, "--seed", str(seed + number), "--json"]
         words += ["--verify-duration", "1s"] if quick else []
         words += ["--verify-cores", str(cores)] if cores is not None else []
         done = command.pgherd([*words, "--runs-dir", str(place / "runs")])
@@ -80,6 +88,10 @@ def verify(number: int, seed: int, quick: bool, cores: float | None) -> dict[str
             "without reference": row["predicted_without_reference"],
             "overload predicted": row["overload_predicted"] == "yes",
             "overload measured": row["overload_measured"] == "yes",
+            "memory": [row[name] for name in ("predicted_memory", "measured_memory")],
+            "class": row["latency_class"],
+            "late": row["late_share"]["value"],
+            "transactions": row["late_share"]["n"],
         }
         for row in document["tables"]["slots"]
     ]
@@ -126,7 +138,25 @@ def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
             made.append(Figure.of(name, "%", estimate.scaled(100), goal, outcome.met(estimate, least=least, most=most)))
     alone = [abs(s["measured"] / s["without reference"] - 1) <= 0.1 for s in slots]
     note = "without the reference database"
-    return [*made, Figure.of("slots within 10 %, without", "%", share_interval(sum(alone), len(alone)).scaled(100), note=note)]
+    made.append(Figure.of("slots within 10 %, without", "%", share_interval(sum(alone), len(alone)).scaled(100), note=note))
+    return [*made, *_memory_and_latency(hosts.values())]
+
+
+def _memory_and_latency(hosts: Iterable[Sequence[Mapping[str, Any]]]) -> list[Figure]:
+    """Return the error of the memory of a host, and how often a class is right, and undecided."""
+    pairs = [[slot["memory"] for slot in one] for one in hosts]
+    errors = [statistics.fmean(abs(measured / predicted - 1) for predicted, measured in one) for one in pairs]
+    made = [Figure.of("mean error of memory", "%", mean_interval(errors).scaled(100), note="mean of each host")] if errors else []
+    objective = parse_objectives([OBJECTIVE])[0]
+    slots = [slot for one in hosts for slot in one if slot["late"] is not None and slot["class"]]
+    late = [Estimate(slot["late"], None, None, None, slot["transactions"], "") for slot in slots]
+    verdicts = [is_right(slot["class"], share, objective) for slot, share in zip(slots, late, strict=True)]
+    decided = [right for right in verdicts if right is not None]
+    for name, hits in (("latency classes right", decided), ("latency classes open", [right is None for right in verdicts])):
+        if hits:
+            note = "of the slots whose class is decided" if hits is decided else "near the limit, or too few transactions"
+            made.append(Figure.of(name, "%", share_interval(sum(hits), len(hits)).scaled(100), note=note))
+    return made
 
 
 if __name__ == "__main__":

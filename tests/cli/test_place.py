@@ -137,7 +137,8 @@ def test_latency_class_of_each_host(run_on_disk, tmp_path):
         (("--hosts", "h.yaml", "--max-moves", 1), "in the column 'host' of --constraints"),
         (("--hosts", "none.yaml"), "none.yaml: No such file"),
         (("--hosts", FLEET / "hosts.yaml", "--days", 3), "--days and --slots apply to an address of Prometheus"),
-        (("--hosts", FLEET / "hosts.yaml", "--slo", "p95=5ms"), "--slo p95=5ms: give one objective, and a density run with --host-run"),
+        (("--hosts", FLEET / "hosts.yaml", "--slo", "p95=5ms"), "--slo p95=5ms: add --host-run with a density run, .* or --verify"),
+        (("--hosts", FLEET / "hosts.yaml", "--slo", "p95=5ms,p99=9ms"), "--slo p95=5ms,p99=9ms: give one objective, such as p95=5ms"),
         (("--hosts", FLEET / "hosts.yaml", "--slo", "5ms"), "--slo 5ms: write a percentile and a limit"),
         (("other.csv", "--hosts", FLEET / "hosts.yaml"), "demand.csv is no directory of a capture, and only captures may be several"),
     ],
@@ -165,6 +166,22 @@ def test_the_fullest_hosts_are_verified_as_planned(monkeypatch):
     for host in asked["planned"]:
         assert set(host.databases) == {name for name, where in found["placement"].items() if where == host.name}
         assert all(host.demand(slot) / host.cores <= use + 1e-3 for slot, use in enumerate(found["use"][host.name]))
+        assert len(host.memory) == len(host.databases) and host.latency == () and asked["objective"] is None
+
+
+def test_latency_classes_and_memory_of_the_plan_are_verified(monkeypatch, run_on_disk, tmp_path):
+    asked = {}
+    monkeypatch.setattr("pgherd.cli.run_study.run_study", lambda study, options, **_: asked.update(options) or 0)
+    (tmp_path / "demand.csv").write_text("database,time,cpu_cores,memory_mb\na,0,0.1,200\na,1,0.2,300\n")
+    words = (tmp_path / "demand.csv", "--slo", "p95=5ms", "--runs-dir", run_on_disk.parent, "--verify", 1)
+    (tmp_path / "hosts.yaml").write_text("classes:\n  - name: host\n    capacity: {memory_mb: 1000}\n")
+    hosts = ("--hosts", tmp_path / "hosts.yaml")
+    run(*words, *hosts, "--host-run", f"host={run_on_disk.name}")
+    (host,) = asked["planned"]
+    assert host.memory == (300,) and len(host.latency) == 2 and str(asked["objective"]) == "p95 ≤ 5 ms"
+    (tmp_path / "hosts.yaml").write_text("classes:\n  - name: host\n    capacity: {memory_mb: 1000, cpu_cores: 4}\n")
+    run(*words, *hosts)
+    assert asked["planned"][0].latency == () and str(asked["objective"]) == "p95 ≤ 5 ms", "the calibration has a curve of its own"
 
 
 @pytest.mark.parametrize(

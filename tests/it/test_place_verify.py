@@ -20,12 +20,12 @@ def _needs_cgroups() -> None:
 
 def test_a_plan_is_verified(pgherd, tmp_path) -> None:
     """CPU per transaction is the same whatever else runs here, so the slots' ratio of CPU to rate is known, if not their CPU."""
-    (tmp_path / "hosts.yaml").write_text("classes:\n  - name: big\n    capacity: {cpu_cores: 4}\n")
-    rows = ["database,time,cpu_cores", "a,0,1.2", "a,1,0.6", "b,0,1.2", "b,1,0.6", "c,0,1.0", "c,1,6.0"]
+    (tmp_path / "hosts.yaml").write_text("classes:\n  - name: big\n    capacity: {cpu_cores: 4, memory_mb: 4000}\n")
+    rows = ["database,time,cpu_cores,memory_mb", "a,0,1.2,90", "a,1,0.6,80", "b,0,1.2,", "b,1,0.6,60", "c,0,1.0,10", "c,1,6.0,20"]
     (tmp_path / "demand.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "now.csv").write_text("database,host\na,big-1\nb,big-1\nc,big-2\n")
     inputs = (str(tmp_path / "demand.csv"), "--hosts", str(tmp_path / "hosts.yaml"), "--constraints", str(tmp_path / "now.csv"))
-    plan = ("--risk-percent", "60", "--max-moves", "0")
+    plan = ("--risk-percent", "60", "--max-moves", "0", "--slo", "p50=30ms")
     ended = pgherd("place", *inputs, *plan, "--verify", "2", "--verify-duration", "1500ms", "--verify-cores", "0.6", "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
@@ -45,6 +45,14 @@ def test_a_plan_is_verified(pgherd, tmp_path) -> None:
     slots = {(row["planned_host"], row["slot"]): row for row in document["tables"]["slots"]}
     assert {key for key, row in slots.items() if row["overload_predicted"] == "yes"} == {("big-2", "12:00")}
     assert all(0.3 < row["slowness"] < 3 for row in slots.values())
+    # Unknown memory counts as the largest known one, and servers with data of scales 4 and 2, or 1, differ as predicted.
+    containers = verification["trial"]["deployment"]["hosts"][0]["containers"]
+    scales = [[database["scale"] for server in one["servers"] for database in server["databases"]] for one in containers]
+    assert scales == [[1], [4, 2], [1]], "of the fullest host, the other one and the reference database"
+    assert document["findings"]["memory_error"]["value"] < 0.15, document["tables"]["slots"]
+    assert all(60 < row["predicted_memory"] < 400 for row in slots.values() if row["planned_host"] == "big-1")
+    assert slots["big-2", "12:00"]["latency_class"] == "beyond" and slots["big-2", "12:00"]["late_share"]["value"] > 0.5
+    assert document["findings"]["latency_class_right"]["n"] >= 1
     assert document["findings"]["cpu_error"]["n"] == 4 and "cores of this host" in document["details"][0]
     assert all(trial["trial"]["deployment"]["hosts"][0]["containers"][0]["cpu_mode"] == "quota" for trial in (capacity, verification))
     pgherd.ended_well(ended)

@@ -29,7 +29,7 @@ def test_scenarios_of_isolation_have_all_aggressors_and_each_file_of_tenants_has
     scenarios = {path.stem: read_scenario(path).options for path in SCENARIOS.glob("*.yaml")}
     assert all(set(scenarios[name]["aggressors"]) == set(AGGRESSORS) for name in ("isolation", "isolation-laptop"))
     used = {options["tenants"] for options in scenarios.values() if "tenants" in options}
-    assert used == {f"scenarios/tenants/{path.name}" for path in (SCENARIOS / "tenants").iterdir()}
+    assert used == {str(path) for path in (SCENARIOS / "tenants").iterdir()}
 
 
 def test_comparisons_of_ours_have_blocks_enough_to_decide():
@@ -47,6 +47,23 @@ def test_what_is_written_is_read_back(tmp_path):
     options = {"vcpus": 0.5, "databases": (1, 2, 4), "set": ("work_mem=8MB",), "duration": "3s"}
     write_scenario(tmp_path / "s.yaml", "density", options)
     assert request("density", read_scenario(tmp_path / "s.yaml").options) == request("density", options)
+
+
+def test_files_are_searched_next_to_the_scenario_first(tmp_path, monkeypatch):
+    here, away = tmp_path / "here", tmp_path / "away"
+    for directory in (here, away):
+        directory.mkdir()
+        (directory / "both.sql").write_text("SELECT 1;")
+    (away / "a@b.sql").write_text("SELECT 2;")
+    (here / "mine.yaml").write_text("")
+    monkeypatch.chdir(here)
+    scripts = ["both.sql", "both.sql@3", "a@b.sql", "missing.sql", "builtin:select-only", str(here / "both.sql")]
+    write_scenario(away / "s.yaml", "density", {"script": scripts, "tenants": "mine.yaml", "pg_bin": "both.sql", "vcpus": 0.5})
+    options = read_scenario(away / "s.yaml").options
+    assert options["script"] == [f"{away}/both.sql", f"{away}/both.sql@3", f"{away}/a@b.sql", *scripts[3:]]
+    assert options["tenants"] == "mine.yaml" and options["pg_bin"] == "both.sql" and options["vcpus"] == 0.5
+    (here / "t.yaml").write_text("study: density\noptions: {init_script: both.sql, script: [both.sql]}")
+    assert read_scenario(Path("t.yaml")).options == {"init_script": "both.sql", "script": ["both.sql"]}
 
 
 @pytest.mark.parametrize(

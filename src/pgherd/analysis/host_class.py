@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -11,9 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from pgherd.analysis.demand import RESOURCES
 from pgherd.model.analysis import Finding
 from pgherd.model.base import NAME, Model
+from pgherd.model.load import LatencyClass
 
-LatencyClass = Literal["within", "near", "beyond"]
-"""Whether a host keeps a latency objective: by all of the measured interval, by a part of it, or not at all."""
 _TOLERANCE = 1e-5
 
 

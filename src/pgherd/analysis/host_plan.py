@@ -12,11 +12,12 @@ import numpy as np
 from pydantic import Field
 
 from pgherd.analysis.demand import FULL_STOPS, MEMORY, RESOURCES, Array, Demand
-from pgherd.analysis.host_class import HostClass, LatencyClass
+from pgherd.analysis.host_class import HostClass
 from pgherd.analysis.host_prediction import MAX_LOST, Row, host_names, host_rows, latency_classes, latency_findings
 from pgherd.analysis.packing import Hosts, Move, Numbers, Packing, Problem, flattened, host_mix, months_until_full, pack, replan
 from pgherd.model.analysis import Finding
 from pgherd.model.errors import UsageError
+from pgherd.model.load import LatencyClass
 from pgherd.model.text import clean
 
 LARGER = 0.1

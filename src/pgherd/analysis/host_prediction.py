@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pgherd.analysis.demand import Array, Demand
-from pgherd.analysis.host_class import HostClass, LatencyClass, ResourceCapacity, miss_probability
+from pgherd.analysis.host_class import HostClass, ResourceCapacity, miss_probability
 from pgherd.analysis.packing import Flags, Hosts, Problem, months_until_full
 from pgherd.model.analysis import Finding
+from pgherd.model.load import LatencyClass
 
 MAX_LOST = 200
 """Most hosts whose loss is simulated. Of more hosts, those with the highest use are."""

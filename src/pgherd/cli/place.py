@@ -28,7 +28,7 @@ _percent = FiniteRange(0, 100, max_open=True)
 @click.argument("demand", nargs=-1, required=True, metavar="DEMAND.csv|DEMAND.parquet|URL|CAPTURE...")
 @click.option("--hosts", type=click.Path(path_type=Path), metavar="FILE.yaml", help="Classes of hosts: capacity, price, count, labels.")
 @click.option("--host-run", multiple=True, metavar="[CLASS=]RUN", help="Take capacities of a class from this run (repeatable).")
-@click.option("--slo", metavar="pN=TIME", help="Latency objective by which --host-run classifies each host and slot.")
+@click.option("--slo", metavar="pN=TIME", help="Latency objective by which --host-run and --verify classify each host and slot.")
 @click.option(
     "--demand-run", multiple=True, metavar="[DATABASE=]RUN", help="Turn rates (tps) into CPU, memory and WAL by this run (repeatable)."
 )
@@ -122,6 +122,9 @@ def command(
     if max_moves is not None and constraints is None:
         raise UsageError("--max-moves starts from the present placement; give it in the column 'host' of --constraints")
     changes = {name: value for name, value in (("duration", verify_duration), ("host_cores", verify_cores)) if value is not None}
+    objective = _objective(slo)
+    if objective is not None and not host_run and verify is None:
+        raise UsageError(f"--slo {slo}: add --host-run with a density run, whose curve shows where it is missed, or --verify")
     if changes and verify is None:
         raise UsageError("--verify-duration and --verify-cores apply to --verify; give the number of hosts, such as --verify 2")
 
@@ -130,7 +133,7 @@ def command(
     from pgherd.prepare.host_runs import measured_classes
 
     classes = fleet_files.read_classes(hosts) if hosts is not None else []
-    classes = measured_classes(classes, host_run, runs, _objective(slo, host_run))
+    classes = measured_classes(classes, host_run, runs, objective if host_run else None)
     rules = fleet_files.read_rules(constraints) if constraints is not None else []
     asked = {"match": prometheus_match, "select": prometheus_select, "days": days, "slots": slots}
     capacities = {name for host in classes for name in host.capacity}
@@ -154,7 +157,7 @@ def command(
 
         written = write_plan(output, plan, PlacedFleet.of(plan, fleet, classes, rules, options), document)
     if verify is not None:
-        requested = _requested(plan, fleet, classes, verify)
+        requested = _requested(plan, fleet, classes, verify) | {"objective": objective}
     if as_json and verify is None:
         print_document({**document, "files": written})
     elif not as_json:
@@ -169,15 +172,15 @@ def command(
     return code
 
 
-def _objective(slo: str | None, host_run: Sequence[str]) -> LatencyObjective | None:
-    """Return the latency objective. Raises UsageError if it has another form or no curve."""
+def _objective(slo: str | None) -> LatencyObjective | None:
+    """Return the latency objective. Raises UsageError if it has another form."""
     if slo is None:
         return None
     from pgherd.study.objectives import parse_objectives
 
     objectives = parse_objectives([slo])
-    if len(objectives) > 1 or not host_run:
-        raise UsageError(f"--slo {slo}: give one objective, and a density run with --host-run, whose curve shows where it is missed")
+    if len(objectives) > 1:
+        raise UsageError(f"--slo {slo}: give one objective, such as p95=5ms")
     return objectives[0]
 
 
@@ -225,6 +228,7 @@ def _requested(plan: Plan, fleet: Demand, classes: Sequence[HostClass], count: i
     cpu = fleet.high[:, fleet.resources.index("cpu_cores")]
     number = min(MAX_SLOTS, len(fleet.slots))
     chosen = [slot * len(fleet.slots) // number for slot in range(number)]
+    memory = fleet.high[:, fleet.resources.index("memory_mb")].max(axis=1) if "memory_mb" in fleet.resources else None
     capacity = {one.name: one.capacity["cpu_cores"].value for one in classes}
     members: dict[str, list[int]] = {}
     for index, name in enumerate(fleet.names):
@@ -238,6 +242,8 @@ def _requested(plan: Plan, fleet: Demand, classes: Sequence[HostClass], count: i
             cores=capacity[str(row["class"])],
             databases=tuple(fleet.names[index] for index in members[str(row["host"])]),
             cpu=tuple(tuple(float(cpu[index, slot]) for slot in chosen) for index in members[str(row["host"])]),
+            memory=() if memory is None else tuple(float(memory[index]) for index in members[str(row["host"])]),
+            latency=tuple(plan.latency[str(row["host"])][slot] for slot in chosen) if row["host"] in plan.latency else (),
         )
         for row in plan.hosts
         if row["host"] in members

@@ -42,6 +42,10 @@ class Script(Model):
     name: str | None = None
 
 
+LatencyClass = Literal["within", "near", "beyond"]
+"""Whether a host keeps a latency objective: by all of the measured interval, by a part of it, or not at all."""
+
+
 class LatencyObjective(Model):
     """Limit of a percentile of the latency: p99 within 10 ms means that at least 99 % of the transactions take at most 10 ms."""
 

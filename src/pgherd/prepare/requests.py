@@ -34,6 +34,7 @@ from pgherd.node.secrets import redact_dsn
 from pgherd.postgres import configuration, settings_validation
 from pgherd.postgres.huge_pages import OFF, ON
 from pgherd.study.comparison.tables import EXECUTION_OPTIONS
+from pgherd.study.option import option_of
 from pgherd.study.shared_options import CLUSTER_FIELDS
 from pgherd.study.study import studies, study_of
 
@@ -72,7 +73,7 @@ def read_yaml(path: Path) -> object:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Read and check a scenario file.
+    """Read and check a scenario file. The file that an option names is searched next to it, then in the working directory.
 
     Raises:
         UsageError: as ``read_yaml``, or the file contains an option or value that the study does not accept.
@@ -85,7 +86,24 @@ def read_scenario(path: Path) -> Scenario:
     except ValidationError as error:
         raise UsageError(f"{path}: {first_fault(error)}") from None
     request(scenario.study, scenario.options, str(path))
-    return scenario
+    return scenario.model_copy(update={"options": _with_files(path.parent, scenario)})
+
+
+def _with_files(directory: Path, scenario: Scenario) -> dict[str, Any]:
+    """Return a scenario's options, with the path of each named file that is in its directory."""
+
+    def located(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [located(item) for item in value]
+        file = re.sub(r"@\d+$", "", value) if isinstance(value, str) else ""
+        return str(directory / value) if file and os.path.isfile(directory / file) else value
+
+    fields, options = study_of(scenario.study).request_model.model_fields, dict(scenario.options)
+    for name, value in options.items():
+        declared = option_of(fields[name]) if name in fields else None
+        if declared is not None and declared.metavar.startswith("FILE"):
+            options[name] = located(value)
+    return options
 
 
 def request(study: str, options: dict[str, Any], where: str = "the command line") -> Model:

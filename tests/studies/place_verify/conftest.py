@@ -17,6 +17,17 @@ from simulated_run import SimulatedRun
 
 IDLE, COST = 0.002, 0.0005
 """CPU of an idle server in cores, and of a transaction in seconds."""
+SERVER, SCALE = 30_000_000, 15_000_000
+"""Memory of a server without data, and of one scale of data, in bytes."""
+LATE_FROM = 0.6
+"""Share of its CPU from which transactions of a container are late. All are when it is full."""
+WITH_ALL = {
+    "objective": {"percentile": 95, "limit_ms": 50},
+    "memory_factor": 0.1,
+    "scales": [[1, 4], [2, 2, 7]],
+    "scale_bytes": SCALE,
+}
+"""Options of a verification of memory and latency class besides the CPU."""
 
 
 def options(**changes):
@@ -48,13 +59,17 @@ def options(**changes):
 class Simulator(SimulatedRun):
     """Each container has at most its quota. ``cost`` multiplies the CPU of a transaction in the verification. ``noise``: relative.
 
-    ``drift``: by how much all CPU grows from phase to phase, as on a host that becomes slower.
+    ``drift``: by how much all CPU grows from phase to phase, as on a host that becomes slower. ``memory`` multiplies that of servers, and
+    ``hidden`` is memory of each host that no server explains, in bytes. ``stall``: what queues add to the CPU in the verification.
     """
 
     options: PlaceVerifyOptions
     cost: float = 1.0
     noise: float = 0.01
     drift: float = 0.0
+    memory: float = 1.0
+    hidden: float = 0.0
+    stall: float = 0.0
     played: int = 0
     seed: int = 1
     tainted: bool = False
@@ -66,7 +81,8 @@ class Simulator(SimulatedRun):
     def run(self, trial: Trial) -> TrialResult:
         chance = random.Random(f"{self.seed} {trial.key()}")
         begun, self.clock = self.clock, self.clock + trial.seconds() + 1
-        dearer = self.cost if trial.point["stage"] == "verification" else 1
+        verified = trial.point["stage"] == "verification"
+        dearer = self.cost if verified else 1
         phases = []
         for phase in trial.phases:
             slower, self.played = (1 + self.drift) ** self.played, self.played + 1
@@ -77,11 +93,26 @@ class Simulator(SimulatedRun):
                 base, each = IDLE * len(container.servers) * slower, cost * slower
                 wanted = sum(loads.values())
                 reached = min(wanted, (container.vcpus - base) / each)
-                metrics[f"container:{container.name}"] = {"cpu.usage": (base + each * reached) * chance.gauss(1, self.noise)}
+                memory = sum(SERVER * self.memory + SCALE * server.databases[0].scale for server in container.servers)
+                memory += 0 if container.name == "reference" else self.hidden
+                cpu = (base + each * reached) * chance.gauss(1, self.noise)
+                metrics[f"container:{container.name}"] = {"cpu.usage": cpu, "memory.usage": memory}
+                used = min((base + each * wanted) / container.vcpus + self.stall * verified, 1.0)
+                late = max(0.0, (used - LATE_FROM) / (1 - LATE_FROM))
                 for name, rate in loads.items():
                     done = rate * reached / wanted
+                    values = {"logged_tx": 4 * done, "late_p95_50ms_tx": 4 * done * late}
                     targets.append(
-                        TargetResult(target=name, driver="pgbench", transactions=done * 4, throughput=done, first=begun, last=self.clock)
+                        TargetResult(
+                            target=name,
+                            driver="pgbench",
+                            transactions=done * 4,
+                            throughput=done,
+                            first=begun,
+                            last=self.clock,
+                            values=values,
+                            series={key: [value / 4] * 4 for key, value in values.items()},
+                        )
                     )
             metrics = metrics if self.observed else {}
             phases.append(PhaseResult(phase=phase.name, start=begun, end=begun + 4, overlap=1.0, targets=targets, metrics=metrics))
@@ -89,6 +120,11 @@ class Simulator(SimulatedRun):
         error = self.error(trial)
         results = [] if error else phases
         return TrialResult(id=trial.key(), trial=trial, started=begun, ended=self.clock, phases=results, checks=[check], error=error)
+
+
+@pytest.fixture
+def with_all():
+    return WITH_ALL
 
 
 @pytest.fixture

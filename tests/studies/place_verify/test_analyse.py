@@ -1,12 +1,21 @@
 import json
+import math
 import statistics
 
 import pytest
 
+from pgherd.analysis.intervals import Estimate
+from pgherd.model.load import LatencyObjective
+from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.run import RunRecord
 from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders, specification
 from pgherd.studies.place_verify.analyse import analyse, compare
 from pgherd.studies.place_verify.figures import fairness, predicted_and_measured
+from pgherd.studies.place_verify.latency import host_limit, is_right, late_transactions
+
+OBJECTIVE = LatencyObjective(percentile=95, limit_ms=50)
+PLANNED_CLASSES = (["within", "within", "near", "beyond"], ["within", "near", "near", "near"])
+"""Of both hosts by the plan. The second slot of the first host is wrong."""
 
 
 def test_a_true_prediction_has_no_error_and_is_in_the_interval(simulate):
@@ -17,7 +26,9 @@ def test_a_true_prediction_has_no_error_and_is_in_the_interval(simulate):
     assert findings["within_10_percent"].value == findings["in_interval"].value == 1
     assert analysis.answer.startswith("The predicted CPU of 2 planned hosts is off by ")
     assert "within 10 % in 100 % of 16 slots" in analysis.answer
-    assert any("Only CPU is verified" in text for text in analysis.warnings)
+    assert "Memory is not verified: the demand has no memory_mb" in analysis.warnings
+    assert "The latency class is not verified: no latency objective is given (--slo)" in analysis.warnings
+    assert not {"memory_error", "latency_class_right"} & set(findings)
 
 
 def test_overload_is_predicted_and_measured(simulate):
@@ -79,6 +90,84 @@ def test_tainted_missing_and_failed_trials_are_reported(simulate, make_options):
     ):
         assert analysis.answer == "No result: no slot was measured." and analysis.grade == "C"
         assert analysis.findings["cpu_error"].value is None
+
+
+def test_memory_is_compared_by_host(simulate, with_all):
+    """The memory of a server, without its data, is that of the reference database's, whatever was assumed for the scales."""
+    for memory in (1.0, 1.4):
+        options, results = simulate(with_all, memory=memory)
+        analysis = analyse(options, results)
+        finding = analysis.findings["memory_error"]
+        assert finding.value == pytest.approx(0, abs=1e-9) and finding.n == 2 and finding.low is None and "2 repeats" in finding.note
+        assert "; their memory is off by 0.0 %" in analysis.answer
+        assert not any(text.startswith("Memory is not") for text in analysis.warnings)
+        cells = {row["planned_host"]: row["predicted_memory"] for row in analysis.tables["slots"]}
+        assert cells["large-1"] == pytest.approx((2 * 30e6 * memory + 5 * 15e6) / 2**20)
+    hidden = 0.1 * (3 * 30e6 + 11 * 15e6)
+    rows = analyse(*simulate(with_all, hidden=hidden)).tables["place-verify"]
+    assert [row["memory_error"] for row in rows] == pytest.approx([hidden / (2 * 30e6 + 5 * 15e6), 0.1])
+
+
+def test_latency_classes_are_predicted_by_the_curve_of_the_calibration(simulate, with_all):
+    """Containers are late in part from 60 % of their CPU, so that p95 is missed from 62 %. Hosts use 50, 75, 37.5 and 125 %."""
+    options, results = simulate(with_all, noise=0.0)
+    limit = host_limit(options, results[1], 0)
+    assert 0.45 < limit.low <= limit.value <= limit.high < 0.75 and limit.value == pytest.approx(0.62, abs=0.03)
+    rows = [row for row in analyse(options, results).tables["slots"] if row["planned_host"] == "large-1"]
+    assert [row["latency_class"] for row in rows] == ["within", "beyond", "within", "beyond"]
+    assert [row["late_share"].value > 0.05 for row in rows] == [False, True, False, True]
+    analysis = analyse(options, results)
+    right, still_open = analysis.findings["latency_class_right"], analysis.findings["latency_class_open"]
+    assert right.value == 1 and right.n + still_open.value * still_open.n == still_open.n == 16
+    assert f"; the latency class is right in 100 % of {right.n} slots." in analysis.answer
+    assert "planned_class_right" not in analysis.findings
+
+
+def test_a_wrong_latency_class_is_found(simulate, with_all, make_options):
+    """What the plan says is compared too, and what the calibration did not show is an error of both."""
+    planned = [one.model_dump() | {"latency": latency} for one, latency in zip(make_options().planned, PLANNED_CLASSES, strict=True)]
+    findings = analyse(*simulate({**with_all, "planned": planned}, noise=0.0)).findings
+    assert (findings["planned_class_right"].value, findings["planned_class_right"].n) == (0.75, 8)
+    assert findings["planned_class_open"].value == 0.5
+    later = analyse(*simulate({**with_all, "planned": planned}, noise=0.0, stall=0.2)).findings
+    assert later["latency_class_right"].value < 0.8 < findings["latency_class_right"].value
+
+
+def test_late_transactions_have_the_wider_interval_of_two():
+    def phase(series):
+        target = TargetResult(
+            target="local/h/db001/bench",
+            driver="pgbench",
+            transactions=0,
+            throughput=0,
+            first=0,
+            last=4,
+            values={"logged_tx": 400.0, "late_p95_50ms_tx": sum(series)},
+            series={"logged_tx": [100.0] * 4, "late_p95_50ms_tx": series},
+        )
+        return PhaseResult(phase="p", start=0, end=4, overlap=1.0, targets=[target], metrics={})
+
+    even, burst = (late_transactions(phase(series), "h", OBJECTIVE) for series in ([5.0, 5.0, 5.0, 5.0], [20.0, 0.0, 0.0, 0.0]))
+    assert even.value == burst.value == 0.05 and even.n == 400
+    assert (even.low, even.high) == pytest.approx((0.0308, 0.0761), abs=2e-4)  # Clopper-Pearson of 20 of 400
+    assert burst.low == 0 and burst.high == pytest.approx(0.05 + 3.182 * math.sqrt(4 / 3 * (15**2 + 3 * 5**2)) / 400, abs=1e-4)
+    assert late_transactions(phase([5.0] * 4), "another", OBJECTIVE) is None
+
+
+@pytest.mark.parametrize(
+    ("klass", "late", "logged", "right"),
+    [
+        ("within", 0.05, 400, True),
+        ("within", 0.06, 400, False),
+        ("beyond", 0.06, 400, True),
+        ("beyond", 0.01, 400, False),
+        ("near", 0.06, 400, None),
+        ("within", 0.0, 199, None),  # too few: 5 % of them are fewer than ten
+    ],
+)
+def test_a_class_is_right_by_what_the_slot_kept(klass, late, logged, right):
+    assert is_right(klass, Estimate(late, None, None, None, logged, ""), OBJECTIVE) is right
+    assert is_right(klass, None, OBJECTIVE) is None
 
 
 def figure_of(options, results):

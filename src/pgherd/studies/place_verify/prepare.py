@@ -1,7 +1,8 @@
-"""Completion of a verification for this host: the factor by which the planned hosts are scaled down."""
+"""Completion of a verification for this host: the factors by which the planned hosts are scaled down."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,21 +16,31 @@ from pgherd.prepare import servers
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.hosts import ContainerCpu, complete_limits
 from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.servers import DatabaseSize
 from pgherd.prepare.volumes import disk_space
 from pgherd.studies.place_verify.options import PlaceVerifyOptions, PlaceVerifyRequest
+from pgherd.workloads.pgbench import size_estimate
 
+MB = 2**20
 SHARE_OF_SERVERS = 0.5
 """Part of the cores that the planned hosts get. The clients, which run outside of them, use the rest."""
 SCRIPT = Path(__file__).with_name("planned_load.sql")
 CLIENTS = 8
 """Connections of a server for which memory is reserved."""
+SHARE_OF_MEMORY = 0.5
+"""Part of the memory that the planned memory gets. Servers also need it for connections, and the page cache for their files."""
+MEMORY_OF_DATABASE = 128 * MB
+"""Most memory of a database here, on average. More takes longer to load and to copy."""
+SERVER_MEMORY = 32 * MB
+"""Memory of a server without data, for the scales. Predictions have that of the reference database's server."""
+SCALE_BYTES = size_estimate(2) - size_estimate(1)
 
 
 def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     if not request.planned:
         raise UsageError("there is no plan to verify; make one with 'pgherd place DEMAND.csv --hosts FILE.yaml --verify 2'")
-    request = request.model_copy(update={"scale": request.scale or 1})
+    request = request.model_copy(update={"scale": 1})
     with prepare_databases(node, request, dry) as preparation:
         share, runtime = preparation.share, preparation.runtime
         if runtime != "cgroup":
@@ -42,14 +53,18 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
                 f"needs at least {LEAST_CORES:g}; verify fewer hosts"
             )
         databases = sum(len(host.databases) for host in request.planned)
-        size = servers.database_size(preparation.workspace, preparation.servers, preparation.load)
-        need = (databases + 1) * servers.memory_needed(preparation.servers, runtime, size.bytes, CLIENTS)
+        memory_factor, scales = scale_memory(request, share.memory)
+        counts = Counter(scale for row in scales for scale in row) or Counter({1: databases})
+        counts[1] += 1  # the reference database
+        sizes = {scale: size_estimate(scale) for scale in counts}
+        need = sum(n * servers.memory_needed(preparation.servers, runtime, sizes[scale], CLIENTS) for scale, n in counts.items())
         if need > share.memory:
             raise UsageError(
                 f"the servers of {databases} databases need {format_bytes(need)} of memory, but the run may use "
                 f"{format_bytes(share.memory)}; verify fewer hosts"
             )
-        disk = disk_space(preparation.workspace, preparation.volumes, databases + 1, size.bytes, writes=False)
+        size, mean = DatabaseSize(max(sizes.values())), sum(n * sizes[scale] for scale, n in counts.items()) // counts.total()
+        disk = disk_space(preparation.workspace, preparation.volumes, counts.total(), mean, writes=False, templates=len(counts))
         settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, CLIENTS, None)
         limits = complete_limits(ContainerCpu(smallest, "quota"), None, runtime, settings.settings, settings.huge_pages)
         options = PlaceVerifyOptions(
@@ -58,6 +73,10 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
                 "planned": request.planned,
                 "slots": request.slots,
                 "factor": factor,
+                "memory_factor": memory_factor,
+                "scales": scales,
+                "scale_bytes": SCALE_BYTES,
+                "objective": request.objective,
                 "scripts": (Script(source=str(SCRIPT)),),
                 "client_placement": "outside",
                 "threads": 1,
@@ -68,8 +87,27 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
             }
         )
         scaled = f"Each planned core is {factor:.3g} cores here; loads are scaled down alike."
-        told = (scaled, *size.messages, *settings.messages, *limits.messages)
+        scaled += (
+            "" if memory_factor is None else f" Each planned MB of memory is {memory_factor:.3g} MB here, in databases of whole scales."
+        )
+        told = (scaled, *settings.messages, *limits.messages)
         return complete(preparation, "place-verify", options, size=size, settings=settings, disk=disk, memory=need, messages=told)
+
+
+def scale_memory(request: PlaceVerifyRequest, memory: int) -> tuple[float | None, tuple[tuple[int, ...], ...]]:
+    """Return the factor by which planned memory is scaled down to a host's memory in bytes, and the scales of the databases of each host.
+
+    Without planned memory there is no factor and no scale. A database has at least scale 1.
+    """
+    planned = [megabytes * MB for host in request.planned for megabytes in host.memory]
+    if not all(host.memory for host in request.planned) or not any(planned):
+        return None, ()
+    factor = min(1.0, min(SHARE_OF_MEMORY * memory, MEMORY_OF_DATABASE * len(planned)) / sum(planned))
+
+    def scale(megabytes: float) -> int:
+        return max(1, round((megabytes * MB * factor - SERVER_MEMORY) / SCALE_BYTES))
+
+    return factor, tuple(tuple(map(scale, host.memory)) for host in request.planned)
 
 
 def plan_lines(options: PlaceVerifyOptions, trials: Sequence[Trial], guest_memory: object = None) -> list[str]:

@@ -22,6 +22,7 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.place_verify.options import PlaceVerifyOptions, PlannedHost
+from pgherd.study.objectives import rate_sampling
 
 CAPACITY, CALIBRATION, VERIFICATION = "capacity", "calibration", "verification"
 LEVELS = (0.05, 0.15, 0.3, 0.45, 0.6, 0.75)
@@ -219,7 +220,8 @@ def _loads(options: PlaceVerifyOptions, number: int, weights: Sequence[float], t
 
 
 def _at_rate(options: PlaceVerifyOptions, rate: float) -> Load:
-    return options.load(1 + int(rate / RATE_OF_CLIENT)).model_copy(update={"rate": rate, "threads": 1})
+    judged = {} if options.objective is None else {"objectives": (options.objective,), "sampling": rate_sampling(rate)}
+    return options.load(1 + int(rate / RATE_OF_CLIENT)).model_copy(update={"rate": rate, "threads": 1, **judged})
 
 
 def _reference_cores(options: PlaceVerifyOptions) -> float:
@@ -228,6 +230,7 @@ def _reference_cores(options: PlaceVerifyOptions) -> float:
 
 def deploy(options: PlaceVerifyOptions) -> Deployment:
     """Return a container for each planned host, with a server for each of its databases, and that of the reference database."""
+    database = options.database_called("bench")
     containers = tuple(
         Container(
             name=container_name(number),
@@ -235,7 +238,7 @@ def deploy(options: PlaceVerifyOptions) -> Deployment:
             vcpus=options.quota(host),
             cpu_mode="quota",
             servers=tuple(
-                options.own_server(address(number, d).split("/")[2], (options.database_called("bench"),))
+                options.own_server(address(number, d).split("/")[2], (database.model_copy(update={"scale": options.scale_of(number, d)}),))
                 for d in range(len(host.databases))
             ),
         )
@@ -246,7 +249,7 @@ def deploy(options: PlaceVerifyOptions) -> Deployment:
         runtime=options.runtime,
         vcpus=_REFERENCE_QUOTA * _reference_cores(options),
         cpu_mode="quota",
-        servers=(options.own_server(REFERENCE_ADDRESS.split("/")[2], (options.database_called("bench"),)),),
+        servers=(options.own_server(REFERENCE_ADDRESS.split("/")[2], (database,)),),
     )
     host = Host(cores=options.host_cores, memory=options.host_memory, labels=options.labels, containers=(*containers, reference))
     return Deployment(

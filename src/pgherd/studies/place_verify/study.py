@@ -28,6 +28,8 @@ STUDY = Study(
                 Column("largest\nerror", "largest_cpu_error", "share"),
                 Column("within\n10 %", "within_10_percent", "share"),
                 Column("in the\ninterval", "in_interval", "share"),
+                Column("memory\nerror", "memory_error", "share"),
+                Column("class\nright", "latency_class_right", "share"),
             )
         ),
     },
@@ -53,6 +55,16 @@ STUDY = Study(
         "cpu_per_transaction": "CPU per transaction",
         "cpu_of_idle_server": "CPU of an idle server",
         "slots": "verified slots of the hosts",
+        "memory_error": "mean error of memory",
+        "predicted_memory": "predicted memory in MB",
+        "measured_memory": "measured memory in MB",
+        "latency_class": "latency class by the calibration",
+        "planned_class": "latency class of the plan",
+        "late_share": "late transactions",
+        "latency_class_right": "slots whose latency class is right",
+        "latency_class_open": "slots whose latency class is open",
+        "planned_class_right": "slots whose planned latency class is right",
+        "planned_class_open": "slots whose planned latency class is open",
     },
     percent=frozenset(
         {
@@ -63,6 +75,12 @@ STUDY = Study(
             "in_interval",
             "missed_overloads",
             "false_alarms",
+            "memory_error",
+            "late_share",
+            "latency_class_right",
+            "latency_class_open",
+            "planned_class_right",
+            "planned_class_open",
         }
     ),
 )

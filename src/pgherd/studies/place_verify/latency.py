@@ -1,0 +1,76 @@
+"""Latency of planned hosts: the CPU up to which they keep the objective, as the calibration shows it, and what slots kept. Pure.
+
+The curve of a plan is of another workload and of a whole host. So each slot has a second prediction, by a curve of the host as it is here:
+the share of late transactions in each phase of the calibration. Both are compared with the slot.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pgherd.analysis.host_class import LatencyLimit, latency_limit
+from pgherd.analysis.intervals import Estimate, share_interval, student
+from pgherd.model.analysis import Finding
+from pgherd.model.load import LatencyClass, LatencyObjective
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.studies.place_verify.options import PlaceVerifyOptions
+from pgherd.studies.place_verify.propose import container_cpu, container_name
+from pgherd.study.findings import as_finding
+from pgherd.study.objectives import MIN_LATE, by_second
+
+_CONFIDENCE = 0.95
+
+
+def late_transactions(phase: PhaseResult, container: str, objective: LatencyObjective) -> Estimate | None:
+    """Return the share of a container's transactions beyond the limit. None: it had no transaction.
+
+    Late transactions come in bursts, so the interval is the wider one of two: of independent transactions (Clopper-Pearson), and of the
+    seconds of the phase (ratio estimator, Cochran, Sampling Techniques, 1977, section 6.3, with Student's t).
+    """
+    mine = phase.model_copy(update={"targets": [target for target in phase.targets if target.target.split("/")[1] == container]})
+    logged, late = (
+        round(math.fsum(target.values.get(name, 0.0) for target in mine.targets)) for name in ("logged_tx", f"late_{objective.key}_tx")
+    )
+    if not logged:
+        return None
+    found, seconds = share_interval(late, logged), by_second(mine, objective)
+    n, half = len(seconds), 0.0
+    if n > 1:
+        residuals = math.fsum((beyond - found.value * all_of_it) ** 2 for all_of_it, beyond in seconds)
+        half = student(_CONFIDENCE, n - 1) * math.sqrt(n / (n - 1) * residuals) / logged
+    low, high = found.low or 0.0, 1.0 if found.high is None else found.high
+    return Estimate(
+        found.value,
+        max(0.0, min(low, found.value - half)),
+        min(1.0, max(high, found.value + half)),
+        _CONFIDENCE,
+        logged,
+        "share of the transactions; the wider interval of Clopper-Pearson and of the seconds",
+    )
+
+
+def host_limit(options: PlaceVerifyOptions, calibration: TrialResult, number: int) -> LatencyLimit | None:
+    """Return the CPU up to which a host keeps the objective here. None: no objective, or no transaction of it was logged.
+
+    With its whole quota in use a queue grows, so that every transaction is late in the end. That is the end of the curve.
+    """
+    objective, quota = options.objective, options.quota(options.planned[number])
+    if objective is None:
+        return None
+    curve = []
+    for phase in calibration.phases:
+        cpu, late = container_cpu(phase, container_name(number)), late_transactions(phase, container_name(number), objective)
+        if cpu is not None and late is not None and cpu < quota:
+            curve.append((cpu, as_finding(late, "fraction")))
+    if not curve:
+        return None
+    full = Finding(value=1.0, unit="fraction", n=0, note="a queue that grows")
+    curve = [*sorted(curve, key=lambda point: point[0]), (quota, full)]
+    return latency_limit(curve, objective.allowed, str(objective), "calibration")
+
+
+def is_right(predicted: LatencyClass, late: Estimate | None, objective: LatencyObjective) -> bool | None:
+    """Return whether a slot is as predicted. None: the prediction leaves it open, or too few transactions show the percentile."""
+    if predicted == "near" or late is None or late.n * objective.allowed < MIN_LATE:
+        return None
+    return (predicted == "within") == (late.value <= objective.allowed)
