@@ -34,7 +34,7 @@ DATABASES, FULL = (5, 15), (0.6, 1.4)
 """Of each host: number of databases, and demand in the fullest slot by capacity."""
 MEMORY = (60, 240)
 """Of a database, in MB."""
-OBJECTIVE = "p95=50ms"
+OBJECTIVE = "p95=10ms"
 CLOSE_GOAL, COVERED_GOALS, PREDICTED_GOAL, ALARM_GOAL = 0.9, (0.9, 0.99), 0.9, 0.1
 
 
