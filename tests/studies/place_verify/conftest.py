@@ -19,8 +19,6 @@ IDLE, COST = 0.002, 0.0005
 """CPU of an idle server in cores, and of a transaction in seconds."""
 SERVER, SCALE = 30_000_000, 15_000_000
 """Memory of a server without data, and of one scale of data, in bytes."""
-LATE_FROM = 0.6
-"""Share of its CPU from which transactions of a container are late. All are when it is full."""
 WITH_ALL = {
     "objective": {"percentile": 95, "limit_ms": 50},
     "memory_factor": 0.1,
@@ -61,6 +59,7 @@ class Simulator(SimulatedRun):
 
     ``drift``: by how much all CPU grows from phase to phase, as on a host that becomes slower. ``memory`` multiplies that of servers, and
     ``hidden`` is memory of each host that no server explains, in bytes. ``stall``: what queues add to the CPU in the verification.
+    ``late_from``: share of its CPU from which transactions of a container are late. All are when it is full.
     """
 
     options: PlaceVerifyOptions
@@ -70,6 +69,7 @@ class Simulator(SimulatedRun):
     memory: float = 1.0
     hidden: float = 0.0
     stall: float = 0.0
+    late_from: float = 0.6
     played: int = 0
     seed: int = 1
     tainted: bool = False
@@ -98,7 +98,7 @@ class Simulator(SimulatedRun):
                 cpu = (base + each * reached) * chance.gauss(1, self.noise)
                 metrics[f"container:{container.name}"] = {"cpu.usage": cpu, "memory.usage": memory}
                 used = min((base + each * wanted) / container.vcpus + self.stall * verified, 1.0)
-                late = max(0.0, (used - LATE_FROM) / (1 - LATE_FROM))
+                late = max(0.0, (used - self.late_from) / (1 - self.late_from))
                 for name, rate in loads.items():
                     done = rate * reached / wanted
                     values = {"logged_tx": 4 * done, "late_p95_50ms_tx": 4 * done * late}

@@ -109,7 +109,7 @@ def test_memory_is_compared_by_host(simulate, with_all):
 
 
 def test_latency_classes_are_predicted_by_the_curve_of_the_calibration(simulate, with_all):
-    """Containers are late in part from 60 % of their CPU, so that p95 is missed from 62 %. Hosts use 50, 75, 37.5 and 125 %."""
+    """Containers are late in part from 60 % of their CPU, so that p95 is missed from 62 %. The host uses 50, 75, 37.5 and 125 %."""
     options, results = simulate(with_all, noise=0.0)
     limit = host_limit(options, results[1], 0)
     assert 0.45 < limit.low <= limit.value <= limit.high < 0.75 and limit.value == pytest.approx(0.62, abs=0.03)
@@ -187,3 +187,14 @@ def test_the_figure_has_each_slot(simulate, make_options):
         figure_of(make_options(), [])
     with pytest.raises(FigureUnavailable):
         fairness(None)
+
+
+def test_between_the_curve_and_the_quota_a_class_is_open(simulate, with_all):
+    """Transactions are late from 95 % of the CPU, and the calibration goes up to about 75 %."""
+    cpu = [[4, 7, 7.9, 9]]
+    planned = [{"name": "h", "cores": 8, "databases": ["a"], "cpu": cpu}]
+    options, results = simulate({**with_all, "planned": planned, "scales": [[1]]}, noise=0.0, late_from=0.95)
+    limit = host_limit(options, results[1], 0)
+    assert 0.7 < limit.low < 0.8 and limit.value is None and limit.high == 1
+    rows = analyse(options, results).tables["slots"]
+    assert [row["latency_class"] for row in rows] == ["within", "near", "near", "beyond"]

@@ -10,7 +10,6 @@ import math
 
 from pgherd.analysis.host_class import LatencyLimit, latency_limit
 from pgherd.analysis.intervals import Estimate, share_interval, student
-from pgherd.model.analysis import Finding
 from pgherd.model.load import LatencyClass, LatencyObjective
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.place_verify.options import PlaceVerifyOptions
@@ -52,7 +51,8 @@ def late_transactions(phase: PhaseResult, container: str, objective: LatencyObje
 def host_limit(options: PlaceVerifyOptions, calibration: TrialResult, number: int) -> LatencyLimit | None:
     """Return the CPU up to which a host keeps the objective here. None: no objective, or no transaction of it was logged.
 
-    With its whole quota in use a queue grows, so that every transaction is late in the end. That is the end of the curve.
+    A host that needs more than its quota has a queue that grows, so it keeps no objective. Between that and the end of the curve nothing
+    is known.
     """
     objective, quota = options.objective, options.quota(options.planned[number])
     if objective is None:
@@ -64,9 +64,8 @@ def host_limit(options: PlaceVerifyOptions, calibration: TrialResult, number: in
             curve.append((cpu, as_finding(late, "fraction")))
     if not curve:
         return None
-    full = Finding(value=1.0, unit="fraction", n=0, note="a queue that grows")
-    curve = [*sorted(curve, key=lambda point: point[0]), (quota, full)]
-    return latency_limit(curve, objective.allowed, str(objective), "calibration")
+    limit = latency_limit(sorted(curve, key=lambda point: point[0]), objective.allowed, str(objective), "calibration")
+    return limit if limit.high is not None else limit.model_copy(update={"high": quota})
 
 
 def is_right(predicted: LatencyClass, late: Estimate | None, objective: LatencyObjective) -> bool | None:
