@@ -264,8 +264,14 @@ def _answer(options: PlaceVerifyOptions, findings: dict[str, Finding]) -> str:
     memory, right = findings.get("memory_error"), findings.get("latency_class_right")
     text += "" if memory is None or memory.value is None else f"; their memory is off by {100 * memory.value:.1f} %"
     if right is not None and right.value is not None:
-        text += f"; the latency class is right in {100 * right.value:.0f} % of {right.n} slots"
+        text += f"; the latency class is right in {100 * right.value:.0f} % of {right.n} slots, and open in {_open(findings)}"
     return text + "."
+
+
+def _open(findings: dict[str, Finding]) -> int:
+    """Return the number of slots whose latency class is open."""
+    share = findings["latency_class_open"]
+    return round((share.value or 0.0) * share.n)
 
 
 def _details(options: PlaceVerifyOptions, found: Sequence[HostSlot], alone: Finding) -> list[str]:

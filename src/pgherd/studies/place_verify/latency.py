@@ -7,17 +7,19 @@ the share of late transactions in each phase of the calibration. Both are compar
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 
-from pgherd.analysis.host_class import LatencyLimit, latency_limit
+from pgherd.analysis.host_class import LatencyLimit, crossing
 from pgherd.analysis.intervals import Estimate, share_interval, student
 from pgherd.model.load import LatencyClass, LatencyObjective
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.place_verify.options import PlaceVerifyOptions
 from pgherd.studies.place_verify.propose import container_cpu, container_name
-from pgherd.study.findings import as_finding
 from pgherd.study.objectives import MIN_LATE, by_second
 
 _CONFIDENCE = 0.95
+_RESAMPLES = 500
 
 
 def late_transactions(phase: PhaseResult, container: str, objective: LatencyObjective) -> Estimate | None:
@@ -26,7 +28,7 @@ def late_transactions(phase: PhaseResult, container: str, objective: LatencyObje
     Late transactions come in bursts, so the interval is the wider one of two: of independent transactions (Clopper-Pearson), and of the
     seconds of the phase (ratio estimator, Cochran, Sampling Techniques, 1977, section 6.3, with Student's t).
     """
-    mine = phase.model_copy(update={"targets": [target for target in phase.targets if target.target.split("/")[1] == container]})
+    mine = _part(phase, container)
     logged, late = (
         round(math.fsum(target.values.get(name, 0.0) for target in mine.targets)) for name in ("logged_tx", f"late_{objective.key}_tx")
     )
@@ -48,24 +50,45 @@ def late_transactions(phase: PhaseResult, container: str, objective: LatencyObje
     )
 
 
-def host_limit(options: PlaceVerifyOptions, calibration: TrialResult, number: int) -> LatencyLimit | None:
-    """Return the CPU up to which a host keeps the objective here. None: no objective, or no transaction of it was logged.
+def _part(phase: PhaseResult, container: str) -> PhaseResult:
+    """Return a phase with the loads of one container."""
+    return phase.model_copy(update={"targets": [target for target in phase.targets if target.target.split("/")[1] == container]})
 
-    A host that needs more than its quota has a queue that grows, so it keeps no objective. Between that and the end of the curve nothing
-    is known.
+
+def host_limit(options: PlaceVerifyOptions, calibration: TrialResult, number: int) -> LatencyLimit | None:
+    """Return the CPU up to which a host keeps the objective here. None: no objective, or no phase that shows its percentile.
+
+    The interval is a bootstrap over the seconds of each phase, because late transactions come in bursts. A host that needs more than its
+    quota has a queue that grows, so it keeps no objective. Between that and the end of the curve nothing is known.
     """
-    objective, quota = options.objective, options.quota(options.planned[number])
+    objective, quota, name = options.objective, options.quota(options.planned[number]), container_name(number)
     if objective is None:
         return None
-    curve = []
+    points = []
     for phase in calibration.phases:
-        cpu, late = container_cpu(phase, container_name(number)), late_transactions(phase, container_name(number), objective)
-        if cpu is not None and late is not None and cpu < quota:
-            curve.append((cpu, as_finding(late, "fraction")))
-    if not curve:
+        cpu, late = container_cpu(phase, name), late_transactions(phase, name, objective)
+        if cpu is not None and late is not None and late.n * objective.allowed >= MIN_LATE:
+            points.append((cpu, by_second(_part(phase, name), objective)))
+    if not points:
         return None
-    limit = latency_limit(sorted(curve, key=lambda point: point[0]), objective.allowed, str(objective), "calibration")
-    return limit if limit.high is not None else limit.model_copy(update={"high": quota})
+    points.sort(key=lambda point: point[0])
+    cores, seconds = [cpu for cpu, _ in points], [found for _, found in points]
+
+    def kept_up_to(phases: Sequence[Sequence[tuple[float, float]]]) -> float:
+        shares = [math.fsum(late for _, late in one) / max(math.fsum(logged for logged, _ in one), 1.0) for one in phases]
+        found = crossing(cores, shares, objective.allowed)
+        return math.inf if found is None else found
+
+    chance = random.Random(f"latency limit {options.seed} {number}")
+    drawn = sorted(kept_up_to([chance.choices(one, k=len(one)) for one in seconds]) for _ in range(_RESAMPLES))
+    tail, value = round(_RESAMPLES * (1 - _CONFIDENCE) / 2), kept_up_to(seconds)
+    return LatencyLimit(
+        objective=str(objective),
+        low=min(drawn[tail], cores[-1]),
+        value=value if math.isfinite(value) else None,
+        high=min(drawn[-1 - tail], quota),
+        source="calibration",
+    )
 
 
 def is_right(predicted: LatencyClass, late: Estimate | None, objective: LatencyObjective) -> bool | None:
