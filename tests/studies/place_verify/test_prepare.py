@@ -38,6 +38,7 @@ def test_hosts_are_scaled_to_a_part_of_the_cores(prepared):
     assert found.options.scale == 1 and found.options.client_placement == "outside"
     assert found.options.memory_factor is None and found.options.scales == () and found.options.scale_of(0, 1) == 1
     assert found.options.scripts[0].source.endswith("planned_load.sql")
+    assert found.options.settings["autovacuum"] == "off" and [row.value for row in found.settings if row.name == "autovacuum"] == ["off"]
     assert any("Each planned core is 0.05 cores here" in text for text in found.defaults_chosen)
     lines = plan_lines(found.options, propose(found.options, []).trials)
     assert lines[1] == "  h-1: 2 databases, 8 cores planned, 0.4 here."

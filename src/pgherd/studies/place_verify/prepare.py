@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pgherd.host.cgroups import LEAST_CORES
@@ -12,6 +13,7 @@ from pgherd.model.load import Script
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
+from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import servers
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.hosts import ContainerCpu, complete_limits
@@ -65,7 +67,7 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
             )
         size, mean = DatabaseSize(max(sizes.values())), sum(n * sizes[scale] for scale, n in counts.items()) // counts.total()
         disk = disk_space(preparation.workspace, preparation.volumes, counts.total(), mean, writes=False, templates=len(counts))
-        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, CLIENTS, None)
+        settings = _without_autovacuum(servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, CLIENTS, None))
         limits = complete_limits(ContainerCpu(smallest, "quota"), None, runtime, settings.settings, settings.huge_pages)
         options = PlaceVerifyOptions(
             **database_options(preparation, limits, size, settings)
@@ -92,6 +94,12 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
         )
         told = (scaled, *settings.messages, *limits.messages)
         return complete(preparation, "place-verify", options, size=size, settings=settings, disk=disk, memory=need, messages=told)
+
+
+def _without_autovacuum(chosen: servers.ServerSettings) -> servers.ServerSettings:
+    """Switch autovacuum off: the load only reads, and all servers would start workers in the same second, a minute after their start."""
+    row = SettingRow("autovacuum", "off", "on", "the load only reads, and the workers' CPU is no planned demand")
+    return replace(chosen, settings={**chosen.settings, row.name: row.value}, rows=(*chosen.rows, row))
 
 
 def scale_memory(request: PlaceVerifyRequest, memory: int) -> tuple[float | None, tuple[tuple[int, ...], ...]]:
