@@ -90,8 +90,8 @@ def verify(number: int, seed: int, quick: bool, cores: float | None) -> dict[str
             "overload measured": row["overload_measured"] == "yes",
             "memory": [row[name] for name in ("predicted_memory", "measured_memory")],
             "class": row["latency_class"],
-            "late": row["late_share"]["value"],
-            "transactions": row["late_share"]["n"],
+            "late": row["host_late_share"]["value"],
+            "transactions": row["host_late_share"]["n"],
         }
         for row in document["tables"]["slots"]
     ]

@@ -51,7 +51,7 @@ def test_a_plan_is_verified(pgherd, tmp_path) -> None:
     assert scales == [[1], [4, 2], [1]], "of the fullest host, the other one and the reference database"
     assert document["findings"]["memory_error"]["value"] < 0.15, document["tables"]["slots"]
     assert all(60 < row["predicted_memory"] < 400 for row in slots.values() if row["planned_host"] == "big-1")
-    assert slots["big-2", "12:00"]["latency_class"] == "beyond" and slots["big-2", "12:00"]["late_share"]["value"] > 0.5
+    assert slots["big-2", "12:00"]["latency_class"] == "beyond" and slots["big-2", "12:00"]["host_late_share"]["value"] > 0.5
     assert document["findings"]["latency_class_right"]["n"] >= 1
     assert document["findings"]["cpu_error"]["n"] == 4 and "cores of this host" in document["details"][0]
     assert all(trial["trial"]["deployment"]["hosts"][0]["containers"][0]["cpu_mode"] == "quota" for trial in (capacity, verification))

@@ -115,7 +115,7 @@ def test_latency_classes_are_predicted_by_the_curve_of_the_calibration(simulate,
     assert 0.45 < limit.low <= limit.value <= limit.high < 0.75 and limit.value == pytest.approx(0.62, abs=0.03)
     rows = [row for row in analyse(options, results).tables["slots"] if row["planned_host"] == "large-1"]
     assert [row["latency_class"] for row in rows] == ["within", "beyond", "within", "beyond"]
-    assert [row["late_share"].value > 0.05 for row in rows] == [False, True, False, True]
+    assert [row["host_late_share"].value > 0.05 for row in rows] == [False, True, False, True]
     analysis = analyse(options, results)
     right, still_open = analysis.findings["latency_class_right"], analysis.findings["latency_class_open"]
     assert right.value == 1 and right.n + still_open.value * still_open.n == still_open.n == 16

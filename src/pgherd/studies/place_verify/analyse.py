@@ -364,5 +364,5 @@ def _latency_cells(options: PlaceVerifyOptions, mine: Sequence[HostSlot]) -> Row
     return {
         "latency_class": mine[0].latency or "",
         "planned_class": planned_class(options, mine[0].host, mine[0].slot) or "",
-        "late_share": missing("fraction", "no transaction") if share is None else as_finding(share, "fraction"),
+        "host_late_share": missing("fraction", "no transaction") if share is None else as_finding(share, "fraction"),
     }
