@@ -167,6 +167,10 @@ class ServerSettings:
     huge_pages: HugePageNeed | None = None
     messages: tuple[str, ...] = ()
 
+    def changed(self, row: SettingRow) -> ServerSettings:
+        """Return the settings with one more, or with another value of one."""
+        return replace(self, settings={**self.settings, row.name: row.value}, rows=(*self.rows, row))
+
 
 @dataclass(frozen=True)
 class DatabaseSize:

@@ -176,8 +176,7 @@ def _with_eager_autovacuum(chosen: servers.ServerSettings) -> servers.ServerSett
     """Let autovacuum look for work each second, in all trials alike, unless the user sets the time: a trial is shorter than the default."""
     if _NAPTIME in chosen.settings:
         return chosen
-    row = SettingRow(_NAPTIME, "1s", "1min", "the aggressor vacuum: a trial is shorter than the default")
-    return replace(chosen, settings={**chosen.settings, _NAPTIME: row.value}, rows=(*chosen.rows, row))
+    return chosen.changed(SettingRow(_NAPTIME, "1s", "1min", "the aggressor vacuum: a trial is shorter than the default"))
 
 
 def _schemes(request: IsolationRequest, containers: Containers, vcpus: float) -> tuple[tuple[Scheme, ...], list[str]]:

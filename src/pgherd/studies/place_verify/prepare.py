@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pgherd.host.cgroups import LEAST_CORES
@@ -42,7 +41,8 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
     """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     if not request.planned:
         raise UsageError("there is no plan to verify; make one with 'pgherd place DEMAND.csv --hosts FILE.yaml --verify 2'")
-    request = request.model_copy(update={"scale": 1})
+    one = request.scale or 1
+    request = request.model_copy(update={"scale": one})
     with prepare_databases(node, request, dry) as preparation:
         share, runtime = preparation.share, preparation.runtime
         if runtime != "cgroup":
@@ -56,8 +56,8 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
             )
         databases = sum(len(host.databases) for host in request.planned)
         memory_factor, scales = scale_memory(request, share.memory)
-        counts = Counter(scale for row in scales for scale in row) or Counter({1: databases})
-        counts[1] += 1  # the reference database
+        counts = Counter(scale for row in scales for scale in row) or Counter({one: databases})
+        counts[one] += 1  # the reference database
         sizes = {scale: size_estimate(scale) for scale in counts}
         need = sum(n * servers.memory_needed(preparation.servers, runtime, sizes[scale], CLIENTS) for scale, n in counts.items())
         if need > share.memory:
@@ -89,17 +89,15 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
             }
         )
         scaled = f"Each planned core is {factor:.3g} cores here; loads are scaled down alike."
-        scaled += (
-            "" if memory_factor is None else f" Each planned MB of memory is {memory_factor:.3g} MB here, in databases of whole scales."
-        )
+        if memory_factor is not None:
+            scaled += f" Each planned MB of memory is {memory_factor:.3g} MB here, in databases of whole scales."
         told = (scaled, *settings.messages, *limits.messages)
         return complete(preparation, "place-verify", options, size=size, settings=settings, disk=disk, memory=need, messages=told)
 
 
 def _without_autovacuum(chosen: servers.ServerSettings) -> servers.ServerSettings:
     """Switch autovacuum off: the load only reads, and all servers would start workers in the same second, a minute after their start."""
-    row = SettingRow("autovacuum", "off", "on", "the load only reads, and the workers' CPU is no planned demand")
-    return replace(chosen, settings={**chosen.settings, row.name: row.value}, rows=(*chosen.rows, row))
+    return chosen.changed(SettingRow("autovacuum", "off", "on", "the load only reads, and the workers' CPU is no planned demand"))
 
 
 def scale_memory(request: PlaceVerifyRequest, memory: int) -> tuple[float | None, tuple[tuple[int, ...], ...]]:
