@@ -22,6 +22,8 @@ from pgherd.studies.balloon_limits.options import BALLOON
 
 LIMITS = (100, 100, 50, 100, 25, 100, 50, 100, 25, 100)
 CHANGES = len(LIMITS) - 2
+TRIALS = 7
+"""With both kinds of swap, each pool goes through 112 changes in two hours."""
 LEAST_CHANGES = 100
 RATIO = 0.97
 """Goal of the steady throughput, as a share of that of the best native pool."""
@@ -33,7 +35,7 @@ ADDED_MS = 100.0
 
 def main() -> None:
     """Measure, print, write."""
-    parser = outcome.parser(__doc__, 13, "trials of each pool")
+    parser = outcome.parser(__doc__, TRIALS, "trials of each pool and swap")
     parser.add_argument("--swap", action="append", choices=["zram", "none"], help="swap of a run (repeatable)  [default: zram and none]")
     parser.add_argument("--pools", default="small,large,balloon", help="pools  [default: small,large,balloon]")
     parser.add_argument("--memory", default="1GB", help="largest limit  [default: 1GB]")
@@ -41,7 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.memory, options.duration, options.swap, options.pools = "256MB", 3.0, ["zram"], "balloon"
-    trials = options.pairs or (1 if options.quick else 13)
+    trials = options.pairs or (1 if options.quick else TRIALS)
     seed = outcome.seed_of(options)
     settings = {"memory": options.memory, "limits, %": list(LIMITS), "seconds": options.duration, "trials of a pool": trials}
     raw: list[dict[str, Any]] = []
@@ -82,13 +84,14 @@ def _last(text: str) -> int:
 
 
 def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    """Kills, refused changes, steady throughput against the best native pool, time to recover, and latency, by swap and pool."""
+    """Kills and refused changes by pool, then throughput, time to recover and latency by swap and pool."""
+    changed = [row for row in raw if row["number"] > 1]
     made = []
-    for case in dict.fromkeys((row["swap"], row["pool"]) for row in raw):
-        rows = [row for row in raw if (row["swap"], row["pool"]) == case and row["number"] > 1]
-        name = f"{'swap in zram' if case[0] == 'zram' else 'no swap'}, pool {case[1]}"
-        judged = case[1] == BALLOON
-        made += _counts(name, rows, judged=judged)
+    for pool in dict.fromkeys(row["pool"] for row in changed):
+        made += _counts(f"pool {pool}", [row for row in changed if row["pool"] == pool], judged=pool == BALLOON)
+    for case in dict.fromkeys((row["swap"], row["pool"]) for row in changed):
+        rows = [row for row in changed if (row["swap"], row["pool"]) == case]
+        name, judged = f"{'swap in zram' if case[0] == 'zram' else 'no swap'}, pool {case[1]}", case[1] == BALLOON
         for row in rows[: CHANGES // 2]:  # the second half repeats the first
             again = rows[row["number"] - 2 + CHANGES // 2]
             for one, when in ((row, ""), (again, ", again")):
@@ -97,10 +100,11 @@ def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
 
 
 def _counts(name: str, rows: Sequence[Mapping[str, Any]], *, judged: bool) -> list[Figure]:
+    trials = {row["swap"]: (row["killed"], row["trials"]) for row in rows}.values()
     changes = sum(_last(row["refused"]) for row in rows)
     made = []
     for words, count, n in (
-        ("trials with an OOM kill", rows[0]["killed"], rows[0]["trials"]),
+        ("trials with an OOM kill", sum(killed for killed, _ in trials), sum(n for _, n in trials)),
         ("refused changes", sum(_first(row["refused"]) for row in rows), changes),
     ):
         if not n:
@@ -109,7 +113,7 @@ def _counts(name: str, rows: Sequence[Mapping[str, Any]], *, judged: bool) -> li
         percent = replace(share, value=100 * share.value, low=100 * (share.low or 0.0), high=100 * (share.high or 0.0))
         met = False if count else True if changes >= LEAST_CHANGES else None
         goal = ("none", met) if judged else ("", None)
-        made.append(Figure.of(f"{name}: {words}", "%", percent, *goal, note=f"{count} of {n}"))
+        made.append(Figure.of(f"{name}: {words}", "%", percent, *goal, note=f"{count} of {n}, in {changes} changes"))
     return made
 
 
