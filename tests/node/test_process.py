@@ -253,3 +253,43 @@ def test_the_rest_of_a_session_is_killed_before_its_leader_is_reaped(monkeypatch
             time.sleep(0.01)
     else:
         os.kill(child, 9)
+
+
+def policy(pid: int = 0) -> int:
+    return os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
+
+
+def test_a_real_time_thread_starts_ordinary_processes():
+    before = policy()
+    with process.real_time():
+        if policy() == before:
+            pytest.skip("this user may not use SCHED_FIFO")
+        assert policy() == os.SCHED_FIFO
+        child = subprocess.run([sys.executable, "-c", "import os; print(os.sched_getscheduler(0))"], capture_output=True, text=True)
+        assert int(child.stdout) == os.SCHED_OTHER
+    assert policy() == before
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another account cannot be taken")
+def test_an_account_that_has_real_time_priority_may_do_it_repeatedly():
+    """Without privilege the flag that children start ordinary cannot be cleared again."""
+    script = """
+import os
+from pgherd.node.process import real_time
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+os.setresuid(65534, 65534, 65534)
+for _ in range(2):
+    with real_time():
+        print(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ran.stdout.split() == ["True", "True"], ran.stderr
+
+
+def test_a_user_without_real_time_runs_as_before(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    with process.real_time():
+        assert policy() == os.SCHED_OTHER

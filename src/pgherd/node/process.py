@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pgherd.model.errors import CapabilityError
@@ -44,6 +44,25 @@ MARK = "PGHERD_PROCESS"
 """Variable in the environment of each command, by which other processes of pgherd recognise it (``pgherd.host.server_user``)."""
 _CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", MARK: "1"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@contextlib.contextmanager
+def real_time() -> Iterator[None]:
+    """Run the calling thread under SCHED_FIFO, if this user may. What it starts does not inherit this.
+
+    On a full host a thread of another policy may wait for a CPU for seconds, whatever its nice value: on Linux 6.18 up to 15 s next to
+    a control group whose processes wake one another all the time, as pgbench and PostgreSQL do.
+    """
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except PermissionError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, parameter)  # only root may clear the flag
 
 
 def wrap(command: Command) -> list[str]:

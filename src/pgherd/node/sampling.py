@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from psycopg import pq
 
 from pgherd.node.kernel_threads import KernelThreads
+from pgherd.node.process import real_time
 from pgherd.node.protocol import SampleSource
 from pgherd.node.switches import Switches
 
@@ -176,6 +177,7 @@ class LocalSampling:
         if self.error is not None:
             raise self.error
 
+    @real_time()
     def _loop(self) -> None:
         tick = 0
         due = time.monotonic()

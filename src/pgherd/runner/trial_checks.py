@@ -321,7 +321,10 @@ def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     observed = f"{phase.seconds:.1f} s of {planned:g} s planned"
     # A busy host may take 0.5 s to wake this process.
     ok = phase.seconds <= planned * (1 + limits.max_overrun) + 0.5
-    reason = "the host did not schedule pgherd in time, so the measured period differs from the plan"
+    reason = (
+        "the host did not schedule pgherd in time, so the measured period differs from the plan; run pgherd as root or with 'ulimit -r 1', "
+    )
+    reason += "so that it may use real-time scheduling"
     return check_of("on-schedule", ok, observed, expected, reason)
 
 

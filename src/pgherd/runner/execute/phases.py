@@ -24,6 +24,7 @@ from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import PhaseResult, Slice
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
+from pgherd.node.process import real_time
 from pgherd.node.protocol import Node, SamplingLoop
 from pgherd.runner.deploy.targets import TargetResolver
 from pgherd.runner.execute import device_io, driver_launch, perf_counters
@@ -72,6 +73,7 @@ def run(
     return [phase.model_copy(update={"prometheus": views[number :: len(results)]}) for number, phase in enumerate(results)], driven.jump
 
 
+@real_time()
 def drive(
     node: Node,
     trial: Trial,
