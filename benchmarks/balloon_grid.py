@@ -69,7 +69,7 @@ def main() -> None:
     container = (256 if options.quick else options.container) * MB
     settings = {
         "container MB": container // MB, "data MB": round(container * DATA / MB), "clients": options.clients, "phases": 1 if options.quick
-        else options.phases, "kind": options.kind, "own": sorted(options.own),
+        else options.phases, "kind": options.kind, "own": sorted(options.own), "zram": "charged",
     }  # fmt: skip
     raw: list[dict[str, Any]] = []
     if options.more or options.anew:
@@ -88,7 +88,7 @@ def main() -> None:
         with place_for(options.place) as place:
             pair = Pair(place, options.kind, container, int(container * DATA), content, options.clients)
             try:
-                with swap(storage, 4 * container, place):
+                with swap(storage, 4 * container, place) as pair.zram:
                     for row in measured(pair, here, blocks, settings["phases"], own, rng, raw):
                         raw.append(row)
                         outcome.store(outcome_so_far(), options)  # what ends the next block does not lose this one
@@ -139,7 +139,7 @@ def measured(
             row: dict[str, Any] = {"cell": str(cell), "block": number}
             for side, run in runs.items():
                 row |= {f"{side} tps": run.throughput, f"{side} p99 ms": run.p99, f"{side} phases": run.tps}
-                row |= {f"{side} half after s": run.half_after, f"{side} killed": run.killed}
+                row |= {f"{side} half after s": run.half_after, f"{side} killed": run.killed, f"{side} zram MB": run.zram // MB}
             yield row
 
 

@@ -59,7 +59,7 @@ def main() -> None:
         pair = Pair(place, "system", container, int(container * DATA), cell.content, CLIENTS)
         try:
             built = libraries(pair, place, names)
-            with swap(cell.storage, 4 * container, place):
+            with swap(cell.storage, 4 * container, place) as pair.zram:
                 for rows in measured(pair, cell, phases, built, paired.orders(blocks, list(built), random.Random(seed))):
                     raw += rows
                     outcome.store(so_far(), options)
