@@ -76,18 +76,25 @@ def test_one_attempt_under_v1_goes_from_anything_to_anything(before, expected) -
     assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (expected[0], sum(expected))
 
 
-def test_an_attempt_that_v1_refuses_leaves_a_limit_near_the_memory_in_use() -> None:
+@pytest.mark.parametrize("swap", [0, 50 * MB])
+def test_an_attempt_that_v1_refuses_leaves_a_limit_near_the_memory_in_use(swap) -> None:
+    node = v1(400 * MB, 400 * MB + swap)
+    near = 300 * MB * 33 // 32
+    for used, limit in ((300 * MB, near), (306 * MB, near), (200 * MB, 200 * MB * 33 // 32)):
+        node.files["memory.usage_in_bytes"] = used
+        node.busy = 1 if swap else 0  # without swap it does not even try
+        assert not cgroup_memory.try_limit(node, "/g", 100 * MB, swap, v2=False)
+        assert node.files["memory.limit_in_bytes"] == limit, "it leaves what new connections need, and is never raised"
+    node.files["memory.usage_in_bytes"] = 90 * MB
+    assert cgroup_memory.try_limit(node, "/g", 100 * MB, swap, v2=False)
+    assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (100 * MB, 100 * MB + swap)
+
+
+def test_page_cache_does_not_keep_a_v1_limit_from_being_tried() -> None:
     node = v1(400 * MB, 400 * MB)
     node.files["memory.usage_in_bytes"] = 300 * MB
-    node.busy = 1
-    assert not cgroup_memory.try_limit(node, "/g", 100 * MB, 0, v2=False)
-    assert node.files["memory.limit_in_bytes"] == 300 * MB * 33 // 32
-    node.files["memory.usage_in_bytes"], node.busy = 306 * MB, 1
-    assert not cgroup_memory.try_limit(node, "/g", 100 * MB, 0, v2=False)
-    assert 306 * MB < node.files["memory.limit_in_bytes"] < 300 * MB * 33 // 32, "never above the one before"
-    node.files["memory.usage_in_bytes"] = 90 * MB
+    node.files["memory.stat"] = f"cache {250 * MB}\ntotal_inactive_file {150 * MB}\ntotal_active_file {60 * MB}"
     assert cgroup_memory.try_limit(node, "/g", 100 * MB, 0, v2=False)
-    assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (100 * MB, 100 * MB)
 
 
 def test_an_attempt_under_v2_never_limits_below_the_memory_in_use() -> None:

@@ -136,6 +136,9 @@ def try_limit(node: Node, group: str, memory: int, swap: int | None, *, v2: bool
 
 def _try_limit_v1(node: Node, group: str, memory: int, swap: int | None) -> bool:
     memory_file, sum_file = f"{group}/memory.limit_in_bytes", f"{group}/memory.memsw.limit_in_bytes"
+    if swap == 0 and _held_v1(node, group) > memory:
+        _approach_v1(node, group, memory)  # an attempt would look for pages to reclaim for a second, in vain
+        return False
     for file, value in _v1_steps(node, memory_file, memory, sum_file, swap):
         try:
             node.write(file, str(value).encode())
@@ -143,13 +146,28 @@ def _try_limit_v1(node: Node, group: str, memory: int, swap: int | None) -> bool
             if error.errno != errno.EBUSY:
                 raise _refusal(file, value, error) from error
             if file == memory_file:
-                # v1 keeps the old limit, which no process notices. A lower one just above the memory in use is noticed.
-                used, limit = (int(text_of(node, f"{group}/memory.{name}_in_bytes") or 0) for name in ("usage", "limit"))
-                free = min(int(max(_LEAST_FREE, _FREE_SHARE * used)), (limit - used) // 2)
-                with contextlib.suppress(OSError):
-                    node.write(file, str(max(memory, used + free)).encode())
+                _approach_v1(node, group, memory)
             return False
     return True
+
+
+def _held_v1(node: Node, group: str) -> int:
+    """Return the bytes of a v1 group that are not page cache."""
+    fields = dict(line.split() for line in text_of(node, f"{group}/memory.stat").splitlines())
+    cached = sum(int(fields.get(f"total_{name}_file", 0)) for name in ("inactive", "active"))
+    return int(text_of(node, f"{group}/memory.usage_in_bytes") or 0) - cached
+
+
+def _approach_v1(node: Node, group: str, memory: int) -> None:
+    """Lower a limit that the kernel refuses to a little more than the memory in use, without page cache.
+
+    v1 keeps a refused limit as it was, which no process notices. A lower one is noticed. It is never raised again here.
+    """
+    held = _held_v1(node, group)
+    lower = max(memory, held + int(max(_LEAST_FREE, _FREE_SHARE * held)))
+    if lower < int(text_of(node, f"{group}/memory.limit_in_bytes") or 0):
+        with contextlib.suppress(OSError):
+            node.write(f"{group}/memory.limit_in_bytes", str(lower).encode())
 
 
 def empty(node: Node, group: str, *, v2: bool) -> None:
