@@ -322,7 +322,7 @@ inflate_for_lower_limit(const Step *step, BalloonControllerState *state, Balloon
 
 	if (!state->making_room || state->shortage_s <= WRITE_AFTER)
 		return false;
-	state->hold_s = HOLD_SWAPPED;
+	state->hold_s = HOLD_FELL;
 	decision->write = true;
 	set_decision(decision, BALLOON_INFLATE, BALLOON_REASON_LIMIT_FELL,
 				 smaller(smaller(most, missing + 1), step->room));
