@@ -4,7 +4,7 @@
  *
  * Times are in seconds.
  *
- * The values were chosen by reasoning. On 2026-11-26 each was halved and doubled
+ * The values were chosen by reasoning. On 2026-11-29 each was halved and doubled
  * in a simulation (benchmarks/controller_constants.py in pgherd's repository;
  * effects in docs/reference/results.md). IDLE_MARGIN, QUIET,
  * WRITE_AFTER, RAMP, RAMP_START and SPARE have one. Others remain for these reasons:
