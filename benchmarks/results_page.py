@@ -41,6 +41,10 @@ LIMITS = {
         "Of two CPUs, the aggressor leaves none to pgherd's samplers and the system. That they make the victim slower is likely, but not "
         "shown: it takes a third CPU."
     ),
+    "limit_changes": (
+        "Without swap, pgherd itself left too little memory to the balloon: each attempt at a limit that was out of reach halved what was "
+        "free. It keeps a 32nd free since 8c18c2f0b7a8, with which no server was killed in 6 trials. The run with zram is to follow."
+    ),
     "throughput": "One database has one whole CPU, and pgherd has the other. This is the cost of pgbench's own reports. It does not show "
     "what pgherd takes from a full host, as [presence](#presence) does.",
 }
