@@ -57,6 +57,7 @@ class GroupNode(LocalNode):
 def v1(memory: int = UNLIMITED, both: int = UNLIMITED) -> GroupNode:
     return GroupNode(
         {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": both, "memory.force_empty": 0, "memory.swappiness": 60}
+        | {"memory.stat": "total_inactive_file 0\ntotal_active_file 0"}
     )
 
 

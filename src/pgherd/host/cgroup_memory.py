@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pgherd.host import processes
-from pgherd.host.kernel_files import text_of
+from pgherd.host.kernel_files import flat_keyed, text_of
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 
@@ -136,8 +136,8 @@ def try_limit(node: Node, group: str, memory: int, swap: int | None, *, v2: bool
 
 def _try_limit_v1(node: Node, group: str, memory: int, swap: int | None) -> bool:
     memory_file, sum_file = f"{group}/memory.limit_in_bytes", f"{group}/memory.memsw.limit_in_bytes"
-    if swap == 0 and _held_v1(node, group) > memory:
-        _approach_v1(node, group, memory)  # an attempt would look for pages to reclaim for a second, in vain
+    if swap == 0 and (held := _held_v1(node, group)) > memory:
+        _approach_v1(node, group, memory, held)  # an attempt would look for pages to reclaim for a second, in vain
         return False
     for file, value in _v1_steps(node, memory_file, memory, sum_file, swap):
         try:
@@ -146,24 +146,22 @@ def _try_limit_v1(node: Node, group: str, memory: int, swap: int | None) -> bool
             if error.errno != errno.EBUSY:
                 raise _refusal(file, value, error) from error
             if file == memory_file:
-                _approach_v1(node, group, memory)
+                _approach_v1(node, group, memory, _held_v1(node, group))
             return False
     return True
 
 
 def _held_v1(node: Node, group: str) -> int:
     """Return the bytes of a v1 group that are not page cache."""
-    fields = dict(line.split() for line in text_of(node, f"{group}/memory.stat").splitlines())
-    cached = sum(int(fields.get(f"total_{name}_file", 0)) for name in ("inactive", "active"))
-    return int(text_of(node, f"{group}/memory.usage_in_bytes") or 0) - cached
+    cached = flat_keyed(text_of(node, f"{group}/memory.stat"), {"total_inactive_file": "inactive", "total_active_file": "active"})
+    return int(text_of(node, f"{group}/memory.usage_in_bytes") or 0) - int(sum(cached.values()))
 
 
-def _approach_v1(node: Node, group: str, memory: int) -> None:
-    """Lower a limit that the kernel refuses to a little more than the memory in use, without page cache.
+def _approach_v1(node: Node, group: str, memory: int, held: int) -> None:
+    """Lower a limit that the kernel refuses to a little more than the ``held`` bytes, which are not page cache.
 
     v1 keeps a refused limit as it was, which no process notices. A lower one is noticed. It is never raised again here.
     """
-    held = _held_v1(node, group)
     lower = max(memory, held + int(max(_LEAST_FREE, _FREE_SHARE * held)))
     if lower < int(text_of(node, f"{group}/memory.limit_in_bytes") or 0):
         with contextlib.suppress(OSError):
