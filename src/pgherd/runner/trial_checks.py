@@ -321,10 +321,8 @@ def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     observed = f"{phase.seconds:.1f} s of {planned:g} s planned"
     # A busy host may take 0.5 s to wake this process.
     ok = phase.seconds <= planned * (1 + limits.max_overrun) + 0.5
-    reason = (
-        "the host did not schedule pgherd in time, so the measured period differs from the plan; run pgherd as root or with 'ulimit -r 1', "
-    )
-    reason += "so that it may use real-time scheduling"
+    reason = "the host did not schedule pgherd in time, so the measured period differs from the plan; with CAP_SYS_NICE, or rtprio 1 in "
+    reason += "limits.conf, pgherd runs before other processes"
     return check_of("on-schedule", ok, observed, expected, reason)
 
 
