@@ -299,6 +299,9 @@ class Groups:
         so that swap would be memory as a gift. Yields the bytes taken, one value for each fifth of a second.
         """
         taken: list[int] = []
+        if zram is None:
+            yield taken
+            return
         over = threading.Event()
 
         def charge() -> None:
@@ -311,14 +314,12 @@ class Groups:
                         (self.tops[0] / group / self.limit_file).write_text(str(max(0, limit)))
 
         thread = threading.Thread(target=charge, name="charge zram")
-        if zram is not None:
-            thread.start()
+        thread.start()
         try:
             yield taken
         finally:
             over.set()
-            if zram is not None:
-                thread.join()
+            thread.join()
 
     def _swapped(self, side: str) -> int:
         """Bytes of a group's memory that are in swap."""

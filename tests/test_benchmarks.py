@@ -661,13 +661,12 @@ def test_changes_of_a_limit_are_judged_without_the_phase_that_changes_nothing(mo
         | {"slowest_added": cell(10 * number + 50) | {"low": None, "high": None}}
         for number, (before, limit) in enumerate(itertools.pairwise(limit_changes.LIMITS), 1)
     ]
-    one_kind = {figure.name.removeprefix("swap in zram, pool balloon"): figure for figure in limit_changes.figures(rows)}
+    figures = {figure.name.removeprefix("swap in zram, pool balloon"): figure for figure in limit_changes.figures(rows)}
     both = limit_changes.figures([*rows, *({**row, "swap": "none", "killed": 1} for row in rows)])
-    assert len(one_kind) == 2 + 8 * 4 and len(both) == 2 + 2 * 8 * 4 and not [name for name in one_kind if "100 % to 100 %" in name]
-    kills, refused = (one_kind[f"pool balloon: {words}"] for words in ("trials with an OOM kill", "refused changes"))
+    assert len(figures) == 2 + 8 * 4 and len(both) == 2 + 2 * 8 * 4 and not [name for name in figures if "100 % to 100 %" in name]
+    kills, refused = (figures[f"pool balloon: {words}"] for words in ("trials with an OOM kill", "refused changes"))
     assert (kills.note, kills.met, refused.note, refused.met) == ("0 of 13, in 104 changes", True, "0 of 104, in 104 changes", True)
     assert (both[0].note, both[0].met) == ("1 of 26, in 208 changes", False)
-    figures = one_kind
     assert (figures[", 100 % to 50 %: time to 90 %"].value, figures[", 100 % to 50 %, again: time to 90 %"].value) == (2, 6)
     assert (figures[", 100 % to 50 %: time to 90 %"].met, figures[", 100 % to 50 %, again: time to 90 %"].met) == (True, False)
     added = [figures[f", 25 % to 100 %{when}: slowest transaction, added"] for when in ("", ", again")]
