@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.deployment import Host
 from pgherd.model.study import RunnableStudy
-from pgherd.studies.density.curve import density_curve, density_points, floor_tenths
+from pgherd.studies.density.curve import density_curve, density_points, floor_tenths, with_interval
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
 from pgherd.studies.density.study import STUDY
@@ -63,7 +63,7 @@ def test_a_full_host(options: Build, simulate: Any) -> None:
     by_throughput = analysis.findings["capacity_by_throughput"]
     assert by_throughput.value == pytest.approx(8 / 0.85, rel=0.02)
     assert by_throughput.low < 8 / 0.85 < by_throughput.high
-    assert analysis.answer == "Capacity: 9 databases of 0.25 vCPU receive 85 % of their CPU (9.4, 95 % interval 9.4–9.4)."
+    assert analysis.answer == "Capacity: 9 databases of 0.25 vCPU receive 85 % of their CPU (9.41, 95 % interval 9.41–9.41)."
     by_throughput_text, cost, limits, used = analysis.details
     assert by_throughput_text.startswith("By throughput: 9.") and ", as at 6 databases, 95 % interval 9.2–9.5." in by_throughput_text
     assert cost.startswith("At 10 databases a transaction costs ") and "times as much CPU as at 6 databases" in cost
@@ -291,6 +291,11 @@ def test_answers_are_short(options: Build, simulate: Any) -> None:
 
 def test_a_number_that_is_held_is_never_rounded_up() -> None:
     assert [floor_tenths(value) for value in (8.98, 9.0, 8.999999999, 9.04, 9.1)] == ["8.9", "9.0", "9.0", "9.0", "9.1"]
+
+
+def test_an_interval_is_not_printed_with_equal_ends() -> None:
+    assert with_interval(9.25, 9.18, 9.31) == ("9.2", "9.1–9.3")
+    assert with_interval(2.33, 2.31, 2.34) == ("2.33", "2.31–2.34")
 
 
 def test_cpu_per_transaction_where_the_rate_hides_it(options: Build, simulate: Any) -> None:

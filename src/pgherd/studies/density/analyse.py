@@ -25,6 +25,7 @@ from pgherd.studies.density.curve import (
     density_points,
     floor_tenths,
     plural,
+    with_interval,
 )
 from pgherd.studies.density.findings import (
     NEVER_BELOW,
@@ -233,13 +234,13 @@ def _answer(curve: DensityCurve, capacity: Finding) -> str:
     if capacity.value is not None:
         count = math.floor(capacity.value + 1e-9)
         text = f"{subject}: {plural(count)} {at(count)}"
-        crossed = floor_tenths(capacity.value)
         if capacity.low is None or capacity.high is None:
-            return f"{text} ({crossed}, without an interval)."
-        interval, low = f"{100 * (capacity.confidence or 0.95):.0f} % interval", floor_tenths(capacity.low)
+            return f"{text} ({floor_tenths(capacity.value)}, without an interval)."
+        interval = f"{100 * (capacity.confidence or 0.95):.0f} % interval"
         if capacity.is_open:
-            return f"{text} ({interval} from {low})."
-        return f"{text} ({crossed}, {interval} {low}–{capacity.high:.1f})."
+            return f"{text} ({interval} from {floor_tenths(capacity.low)})."
+        crossed, ends = with_interval(capacity.value, capacity.low, capacity.high)
+        return f"{text} ({crossed}, {interval} {ends})."
     if NEVER_BELOW in capacity.note:
         count = capacity_floor(curve.capacity(curve.basis), largest.databases)
         return f"{subject}: at least {plural(count)} {at(count)}."
@@ -266,11 +267,13 @@ def _by_throughput(curve: DensityCurve, capacity: Finding) -> str:
         return ""
     if capacity.value is None:
         return f"By throughput: {capacity.note}; the target is {target}"
-    text = f"By throughput: {floor_tenths(capacity.value)} databases at {target}"
+    crossed = floor_tenths(capacity.value)
     if capacity.low is None or capacity.high is None:
-        return f"{text}, {_reason_of(capacity)}"
-    interval = f"from {floor_tenths(capacity.low)}, {OPEN_END}" if capacity.is_open else f"{floor_tenths(capacity.low)}–{capacity.high:.1f}"
-    return f"{text}, {100 * (capacity.confidence or 0.95):.0f} % interval {interval}"
+        return f"By throughput: {crossed} databases at {target}, {_reason_of(capacity)}"
+    interval = f"from {floor_tenths(capacity.low)}, {OPEN_END}"
+    if not capacity.is_open:
+        crossed, interval = with_interval(capacity.value, capacity.low, capacity.high)
+    return f"By throughput: {crossed} databases at {target}, {100 * (capacity.confidence or 0.95):.0f} % interval {interval}"
 
 
 def _reason_of(capacity: Finding) -> str:

@@ -349,6 +349,13 @@ def capacity_floor(estimate: Capacity, largest: float) -> int:
     return math.floor((largest if estimate.low is None else min(estimate.low, largest)) + 1e-9)
 
 
-def floor_tenths(databases: float) -> str:
-    """Format a capacity with one decimal, rounded down: 8.98 becomes 8.9, since 9 databases do not fit."""
-    return f"{math.floor(10 * databases + 1e-6) / 10:.1f}"
+def floor_tenths(databases: float, places: int = 1) -> str:
+    """Format a capacity with one decimal, or ``places``, rounded down: 8.98 becomes 8.9, since 9 databases do not fit."""
+    unit = 10**places
+    return f"{math.floor(unit * databases + 1e-6) / unit:.{places}f}"
+
+
+def with_interval(value: float, low: float, high: float) -> tuple[str, str]:
+    """Format a capacity and its interval with one decimal, or with two where one would print both ends as the same number."""
+    places = 1 if floor_tenths(low) != f"{high:.1f}" else 2
+    return floor_tenths(value, places), f"{floor_tenths(low, places)}–{high:.{places}f}"
