@@ -15,6 +15,7 @@ import threading
 import time
 from bisect import bisect
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -313,13 +314,13 @@ class Groups:
                     with contextlib.suppress(OSError):  # version 1 refuses what cannot be reclaimed at once
                         (self.tops[0] / group / self.limit_file).write_text(str(max(0, limit)))
 
-        thread = threading.Thread(target=charge, name="charge zram")
-        thread.start()
-        try:
-            yield taken
-        finally:
-            over.set()
-            thread.join()
+        with ThreadPoolExecutor(1, "charge-zram") as pool:
+            charging = pool.submit(charge)
+            try:
+                yield taken
+            finally:
+                over.set()
+            charging.result()  # raises what the thread raised: a pair without its charge is none
 
     def _swapped(self, side: str) -> int:
         """Bytes of a group's memory that are in swap."""
