@@ -235,7 +235,7 @@ def test_a_hot_pool_gives_nothing_while_it_is_not_swapped(controller):
 
 
 def test_a_busy_pool_makes_room_below_a_lower_limit(controller):
-    """Until the high watermark is available again, which is 164 MB here. Later shortages do not count as that."""
+    """Until the high watermark, which is 164 MB here, has been available for three seconds. Later shortages do not count as that."""
     busy = {"hot": 1.0, "misses": 5000, "miss_cost": 2e-4}
     limits, state = limits_for(2048 * MB), State()
 
@@ -252,6 +252,26 @@ def test_a_busy_pool_makes_room_below_a_lower_limit(controller):
     assert decide(available=170 * MB, dt=10).action == HOLD
     assert [decide(available=40 * MB).action for _ in range(5)] == [HOLD] * 5
     assert decide(available=200 * MB, limit_fall=512 * MB).action == HOLD, "it fits"
+
+
+def test_room_for_a_lower_limit_that_is_used_at_once_is_made_again(controller):
+    """Tried: sessions that just began used what was inflated, and the kernel refused the limit for 16 s."""
+    busy = {"hot": 1.0, "misses": 5000, "miss_cost": 2e-4}
+    limits, state = limits_for(2048 * MB), State()
+
+    def actions(available: int, fell: int = 0) -> list[int]:
+        return [controller(limits, inputs(**busy, available=available, limit_fall=fell), state).action for _ in range(3)]
+
+    assert actions(40 * MB, fell=256 * MB)[-1] == INFLATE
+    assert actions(170 * MB) == [HOLD] * 3
+    assert actions(40 * MB)[-1] == INFLATE
+
+
+def test_a_swapped_pool_does_not_shorten_the_hold_of_a_lower_limit(controller):
+    limits, state = limits_for(2048 * MB), State(hold_s=3.0)
+    swapped = controller(limits, inputs(available=10 * MB, hot=1.0, refaults=50000, own_refaults=50000), state)
+    assert (swapped.action, swapped.reason) == (INFLATE, POOL_SWAPPED)
+    assert state.hold_s > 2
 
 
 def test_a_limit_that_falls_a_little_moves_nothing(controller):

@@ -34,9 +34,10 @@ class Limits(ctypes.Structure):
 class State(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_double) for name in ("shortage_s", "need", "waiting", "need_s", "hold_s")),
-        ("limit_fallen", ctypes.c_double),
-        ("making_room", ctypes.c_bool),
-        *((name, ctypes.c_double) for name in ("exhausted_s", "idle_s", "refaulted", "own_refaulted", "swap_debt")),
+        *(
+            (name, ctypes.c_double)
+            for name in ("limit_fallen", "making_room_s", "exhausted_s", "idle_s", "refaulted", "own_refaulted", "swap_debt")
+        ),
         *((name, ctypes.c_double) for name in ("since_inflated_s", "extra_quiet_s")),
         ("inflated_idle", ctypes.c_bool),
     ]

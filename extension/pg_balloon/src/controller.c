@@ -173,7 +173,8 @@ bytes_refaulted(double refaults, const BalloonInput *input)
  *	need = misses * cost of a miss
  *	short = available < high_watermark, or refaulted > REFAULTED, or
  *			swapping > SWAPPING, the latter two only if memory is claimed
- *	making room = the limit fell by FALL, and available < high_watermark since
+ *	making room = the limit fell by FALL, and since then available has not been
+ *			at high_watermark for MADE_ROOM, nor the balloon at its maximum
  *
  * Need, waiting sessions and refaults are smoothed.
  */
@@ -216,8 +217,21 @@ update_state(Step *step, BalloonControllerState *state)
 	state->limit_fallen = state->limit_fallen * exp(-dt / FALL_DECAY) + (double) input->limit_fall;
 	fell = state->limit_fallen > FALL * (double) input->limit;
 	state->limit_fallen = fell ? 0 : state->limit_fallen;
-	state->making_room = (state->making_room || fell) && step->room > 0 &&
-		input->available < high_watermark;
+	if (fell || (state->making_room_s > 0 && input->available < high_watermark))
+		state->making_room_s = MADE_ROOM;
+	else
+		state->making_room_s = fmax(0, state->making_room_s - dt);
+	if (max_balloon(input) <= input->ballooned)
+		state->making_room_s = 0;
+	state->exhausted_s = input->available < step->limits->low_watermark / 2
+		? state->exhausted_s + dt : 0;
+}
+
+/* Keep the pool from growing for that many seconds at least. */
+static void
+hold_growth(BalloonControllerState *state, double seconds)
+{
+	state->hold_s = fmax(state->hold_s, seconds);
 }
 
 /*
@@ -268,7 +282,7 @@ inflate_idle(const Step *step, BalloonControllerState *state, BalloonDecision *d
 	else if (want > 0)
 	{
 		decision->write = state->shortage_s > WRITE_AFTER;
-		state->hold_s = HOLD_IDLE > state->hold_s ? HOLD_IDLE : state->hold_s;
+		hold_growth(state, HOLD_IDLE);
 		state->since_inflated_s = 0;
 		state->inflated_idle = true;
 		state->swap_debt = fmax(0, state->swap_debt - (double) want);
@@ -302,14 +316,15 @@ inflate_swapped(const Step *step, BalloonControllerState *state, BalloonDecision
 	want = smaller(smaller(came_back, (int64_t) (SWAPPED_MOST * (double) step->used)), step->room);
 	if (want <= 0)
 		return false;
-	state->hold_s = HOLD_SWAPPED;
+	hold_growth(state, HOLD_BUSY);
 	set_decision(decision, BALLOON_INFLATE, BALLOON_REASON_POOL_SWAPPED, want);
 	return true;
 }
 
 /*
  * Inflate a busy pool because the limit was lowered, after servers with idle
- * pages had WRITE_AFTER for theirs. Returns false if it was not.
+ * pages had WRITE_AFTER for theirs. Returns false if it was not, or if no
+ * buffer may be inflated now.
  *
  *	min(max_step, high_watermark - available, room)
  */
@@ -317,15 +332,16 @@ static bool
 inflate_for_lower_limit(const Step *step, BalloonControllerState *state, BalloonDecision *decision)
 {
 	const BalloonInput *input = step->input;
-	int64_t		missing = (step->limits->high_watermark - input->available) / input->block;
+	int64_t		missing = step->limits->high_watermark - input->available;
 	int64_t		most = max_step(step->limits->max_inflate_rate, state->shortage_s, input);
 
-	if (!state->making_room || state->shortage_s <= WRITE_AFTER)
+	if (state->making_room_s <= 0 || missing <= 0 || state->shortage_s <= WRITE_AFTER ||
+		step->room <= 0)
 		return false;
-	state->hold_s = HOLD_FELL;
+	hold_growth(state, HOLD_BUSY);
 	decision->write = true;
 	set_decision(decision, BALLOON_INFLATE, BALLOON_REASON_LIMIT_FELL,
-				 smaller(smaller(most, missing + 1), step->room));
+				 smaller(smaller(most, missing / input->block + 1), step->room));
 	return true;
 }
 
@@ -343,7 +359,6 @@ inflate_exhausted(const Step *step, BalloonControllerState *state, BalloonDecisi
 	int64_t		missing;
 	int64_t		want;
 
-	state->exhausted_s = input->available < low_watermark / 2 ? state->exhausted_s + input->dt : 0;
 	if (state->exhausted_s <= EXHAUSTED)
 		return false;
 
@@ -351,7 +366,7 @@ inflate_exhausted(const Step *step, BalloonControllerState *state, BalloonDecisi
 	want = smaller(smaller(missing, (int64_t) (EXHAUSTED_SHARE * (double) step->used) + 1),
 				   step->room);
 	state->exhausted_s -= 1.0;
-	state->hold_s = HOLD_SWAPPED;
+	hold_growth(state, HOLD_BUSY);
 	if (want > 0)
 	{
 		decision->write = true;

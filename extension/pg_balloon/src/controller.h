@@ -69,8 +69,8 @@ typedef struct BalloonControllerState
 	double		need_s;			/* uninterrupted need */
 	double		hold_s;			/* remaining time without growth */
 	double		limit_fallen;	/* bytes by which the limit was lowered, fading */
-	bool		making_room;	/* ... by much, and high_watermark is not yet available */
-	double		exhausted_s;	/* time with nearly no memory, until the next inflate */
+	double		making_room_s;	/* remaining time to make room for a lower limit */
+	double		exhausted_s;	/* time with nearly no memory, less a second for each inflate */
 	double		idle_s;			/* time without need */
 	double		refaulted;		/* bytes per second, smoothed; 0 while memory is unclaimed */
 	double		own_refaulted;	/* bytes per second, smoothed */

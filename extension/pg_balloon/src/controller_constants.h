@@ -6,13 +6,14 @@
  *
  * The values were chosen by reasoning. On 2026-11-29 each was halved and doubled
  * in a simulation (benchmarks/controller_constants.py in pgherd's repository;
- * effects in docs/reference/results.md). IDLE_MARGIN, QUIET,
+ * effects in RESULTS.md). IDLE_MARGIN, QUIET,
  * WRITE_AFTER, RAMP, RAMP_START and SPARE have one. Others remain for these reasons:
  *	- The rule matters, but not the exact value: SMOOTHING, NEED, TOUCHED,
  *	  WAITING, REFAULTED, REGRET, REGRETTED, QUIET_DECAY, EXHAUSTED,
- *	  EXHAUSTED_SHARE, HOLD_SWAPPED, FREE_TIME, LEAST_STEP.
- *	- Measured: with HOLD_FELL at 1.0, pgherd balloon limits --swap none had a
- *	  limit that stayed above its goal in 4 of 6 quarterings (2026-11-29).
+ *	  EXHAUSTED_SHARE, HOLD_BUSY, FREE_TIME, LEAST_STEP.
+ *	- Measured: without MADE_ROOM, the kernel refused one of 56 lower limits for
+ *	  16 s, as sessions used the room at once (pgherd balloon limits --swap none,
+ *	  2026-11-29); none of 24 with it.
  *	- The simulation has no pins, dirty pages, file cache or cost of a move:
  *	  PINNED, PINNED_LEAVES, WRITEBACK_AFTER, SWAPPING, SWAP_DEBT_SHARE, TRICKLE.
  *	- They are bounds for measurements and events that it does not have:
@@ -77,10 +78,11 @@
 #define EXHAUSTED 2.0
 /* Share of the used pages that they then inflate each second. */
 #define EXHAUSTED_SHARE (1.0 / 64)
-/* Time without growth after an inflate because of swapping or exhaustion. */
-#define HOLD_SWAPPED 1.0
-/* The same because of a lower limit, which may fall further in steps. */
-#define HOLD_FELL 3.0
+/* Time without growth after an inflate because of swapping, exhaustion or a lower limit. */
+#define HOLD_BUSY 1.0
+/* Time at the high watermark after which there is room enough for a lower limit. It may be
+ * used at once, and the limit may fall further in steps. */
+#define MADE_ROOM 3.0
 /* Time without growth after an inflate of idle pages. */
 #define HOLD_IDLE 0.3
 /* Share of pinned buffers above which buffers return. */

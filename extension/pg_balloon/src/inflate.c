@@ -405,8 +405,6 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *
 
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	room = Min(NBuffers - balloon_floor(), balloon_ceiling()) - balloon->nballooned;
-	if (room < want)
-		balloon->counters.limit_hits++;
 	for (int id = first; id < end; id++)
 		outside += balloon_has(id) ? 0 : 1;
 	room = Min(room, outside - BALLOON_STAY);
@@ -507,6 +505,10 @@ balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 	INSTR_TIME_SET_CURRENT(began);
 	ranks = palloc_extended(sizeof(ChunkRank) * balloon_chunks(), MCXT_ALLOC_HUGE);
 	n = rank_chunks(ranks);
+	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
+	if (Min(NBuffers - balloon_floor(), balloon_ceiling()) - balloon->nballooned < buffers)
+		balloon->counters.limit_hits++;
+	LWLockRelease(balloon->lock);
 	INSTR_TIME_SET_CURRENT(counts_from);
 	for (int pass = 0; pass < (write ? 2 : 1) * (int) lengthof(usage_passes); pass++)
 	{

@@ -228,14 +228,14 @@ memory_signals_open(MemorySignalReader *reader, const char *root, int source)
 			 open_groups(reader, root, MEMORY_SOURCE_CGROUP1) > 0)
 		reader->source = MEMORY_SOURCE_CGROUP1;
 
-	/* a limit may fall while its file is reopened */
-	for (int i = 0; i < reader->nlevels; i++)
-		if (strcmp(reader->levels[i].path, before.levels[i].path) == 0)
-			reader->levels[i].limit_before = before.levels[i].limit_before;
 	system = &reader->levels[reader->nlevels++];
 	memset(system, 0, sizeof(*system));
 	system->source = MEMORY_SOURCE_SYSTEM;
 	strcpy(system->path, "system");
+	/* a limit may fall while its file is reopened */
+	for (int i = 0; i < reader->nlevels; i++)
+		if (strcmp(reader->levels[i].path, before.levels[i].path) == 0)
+			reader->levels[i].limit_before = before.levels[i].limit_before;
 	system->fd_limit = system->fd_high = system->fd_usage = system->fd_swap = -1;
 	system->fd_stat = open_in(reader, root, "/proc", "meminfo", false);
 	reader->fd_vmstat = open_in(reader, root, "/proc", "vmstat", true);
@@ -517,6 +517,7 @@ memory_signals_light_read(MemorySignalReader *reader, MemorySignals *reading)
 			  ? read_system(level, &level->memory) : read_numbers(level, &level->memory)) ||
 			level->memory.limit != before.limit || level->memory.swapped > before.swapped)
 			return false;
+		level->limit_fall = 0;
 		if (level->source != MEMORY_SOURCE_SYSTEM)
 			subtract_cache(&level->memory, before.usage - level->memory.usage);
 	}

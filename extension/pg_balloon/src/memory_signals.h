@@ -64,7 +64,7 @@ typedef struct MemoryLevel
 	int			fd_swap;
 	LevelMemory memory;
 	int64_t		limit_before;	/* at the last full read; 0: there was none */
-	int64_t		limit_fall;		/* bytes, between the last two full reads */
+	int64_t		limit_fall;		/* bytes, since the read before */
 } MemoryLevel;
 
 typedef struct MemorySignalReader
@@ -101,7 +101,7 @@ typedef struct MemorySignals
 	int64_t		swapped;		/* bytes in swap */
 	/* count, own cgroup: microseconds with a task waiting for memory or I/O; -1: unknown */
 	int64_t		stalled;
-	int64_t		limit_fall;		/* bytes by which the limit is lower than at the full read before */
+	int64_t		limit_fall;		/* bytes by which the limit is lower than at the read before */
 } MemorySignals;
 
 /* Rates between two sets of signals. Per second, memory in bytes. */

@@ -49,7 +49,7 @@ typedef struct BalloonCounters
 	int64		skipped_busy;	/* buffers passed over: pinned, or changed meanwhile */
 	int64		deflated;		/* buffers returned to the pool */
 	int64		released;		/* bytes released to the operating system */
-	int64		limit_hits;		/* inflations cut short by floor or ceiling */
+	int64		limit_hits;		/* inflations requested beyond floor or ceiling */
 	int64		prefetched;		/* pages read back */
 	/* remembered pages that no longer exist, or are in the pool already */
 	int64		prefetch_skipped;

@@ -215,7 +215,7 @@ make_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int n)
 				 errmsg("pg_balloon's library returns %d columns, but its SQL script declares %d",
 						n, descriptor->natts),
 				 errhint("Restart the server if another version was installed since its start. "
-						 "Then drop the extension and create it again.")));
+						 "Then run ALTER EXTENSION pg_balloon UPDATE.")));
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
 }
 
