@@ -19,28 +19,35 @@ CAPTURED = Path(__file__).parent.parent / "fixtures" / "host"
 
 
 class Node(LocalNode):
-    def __init__(self, code, said=""):
+    def __init__(self, code, said="", files=None):
         super().__init__()
-        self.answer = Completed(code, "", said)
+        self.answer, self.files = Completed(code, "", said), files or {}
+
+    def read(self, path):
+        return self.files[path].encode() if path in self.files else super().read(path)
 
     def run(self, command, timeout=60.0):
         return self.answer
+
+
+_LIMITED = "Error:\nAccess to performance monitoring and observability operations is limited."
 
 
 @pytest.mark.parametrize(
     ("code", "said", "uid", "wanted"),
     [
         (127, "", 0, "apt install linux-perf"),
-        (255, "Error:\nAccess to performance monitoring and observability operations is limited.", 1000, "run pgherd as root"),
+        (255, _LIMITED, 1000, "run pgherd as root"),
+        (255, _LIMITED, 0, "run --privileged"),
         (255, "event syntax error: unknown tracepoint", 0, "mount -t tracefs"),
         (255, "event syntax error: unknown tracepoint", 1000, "run pgherd as root"),
         (1, "something else", 0, "something else"),
     ],
 )
-def test_why_not_is_one_sentence_that_says_what_helps(monkeypatch, code, said, uid, wanted):
-    monkeypatch.setattr(block_trace.os, "geteuid", lambda: uid)
+def test_why_not_is_one_sentence_that_says_what_helps(code, said, uid, wanted):
+    there = {"/proc/self/status": f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n", "/proc/1/environ": "container=docker\0"}
     with pytest.raises(CapabilityError, match="--trace-io: ") as caught:
-        block_trace.require_tracing(Node(code, said))
+        block_trace.require_tracing(Node(code, said, there))
     assert wanted in str(caught.value) and caught.value.exit_code == 3
 
 

@@ -18,6 +18,8 @@ class Kernel(LocalNode):
         return self.there if path == ksm.RUN else super().exists(path)
 
     def read(self, path):
+        if path == "/proc/self/status" and not self.may_write:
+            return b"Uid:\t1000\t1000\t1000\t1000\n"
         return f"{self.word}\n".encode() if path == ksm.RUN else super().read(path)
 
     def write(self, path, data):

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pgherd.host.permissions import effective_uid, in_container, is_mapped, privileges
 from pgherd.model.device_io import BlockRequest, Direction
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node, Process
@@ -58,8 +59,10 @@ def refused(node: Node) -> str:
         return _NOT_INSTALLED
     unknown = "unknown tracepoint" in message or "invalid or unsupported event" in message
     # Only root sees tracefs, and perf as root mounts it: to a user tracepoints are unknown without it.
-    if (unknown and os.geteuid() != 0) or any(word in message.lower() for word in ("permission", "paranoid", "access", "not permitted")):
-        return "this user may not use the kernel's block tracepoints; run pgherd as root"
+    if unknown and effective_uid(node) != 0:
+        return f"{_NOT_ALLOWED}; run pgherd as root"
+    if any(word in message.lower() for word in ("permission", "paranoid", "access", "not permitted")):
+        return f"{_NOT_ALLOWED}; {_remedy_to_trace(node)}"
     if unknown:
         return (
             "there are no block tracepoints in /sys/kernel/tracing; mount it as root (mount -t tracefs tracefs /sys/kernel/tracing), or "
@@ -68,6 +71,15 @@ def refused(node: Node) -> str:
     return f"perf cannot record block tracepoints here: {message[:200] or f'exit code {result.code}'}"
 
 
+def _remedy_to_trace(node: Node) -> str:
+    if effective_uid(node) != 0:
+        return "run pgherd as root"
+    if in_container(node):
+        return f"start the container with {privileges()}"
+    return "run pgherd as root of the host" if is_mapped(node) else "the kernel's lockdown or a security module forbids it to root"
+
+
+_NOT_ALLOWED = "this user may not use the kernel's block tracepoints"
 _NOT_INSTALLED = "perf is not installed (Debian: apt install linux-perf; Fedora: dnf install perf; Ubuntu: apt install linux-tools-generic)"
 _NO_MESSAGE = "no error message"
 

@@ -19,6 +19,7 @@ from typing import Literal
 
 from pgherd.host import processes
 from pgherd.host.kernel_files import names_in, text_of, unescape
+from pgherd.host.permissions import effective_uid, in_container
 from pgherd.host.undo_actions import PREFIX
 from pgherd.node.protocol import Command, Node
 
@@ -32,7 +33,6 @@ _V1 = ("blkio", "cpu", "cpuacct", "cpuset", "memory")
 _V2 = ("cpu", "cpuset", "io", "memory")
 _REQUIRED = {"cpu", "memory"}
 
-_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 DELEGATE = "systemd-run --user --scope -p Delegate=yes pgherd …"
 """Command that gives an ordinary user a delegated subtree."""
 
@@ -283,7 +283,7 @@ def _find_v1(node: Node, layout: CgroupHierarchies) -> CgroupParent:
         return CgroupParent("v1", parents, controllers=frozenset(set(parents) - {"v2"}), cores=limits.cores if nested else None)
     raise CgroupUnavailable(
         f"no group can be created under cgroup v1 ({_reason(failure)}); "
-        + remedy(failure.errno, uid=_uid(node), container=in_container(node), version="v1")
+        + remedy(failure.errno, uid=effective_uid(node), container=in_container(node), version="v1")
     )
 
 
@@ -310,19 +310,8 @@ def _find_v2(node: Node, layout: CgroupHierarchies) -> CgroupParent:
             number = error.errno
     raise CgroupUnavailable(
         f"no group can be created under cgroup v2 ({'; '.join(reasons)}); "
-        + remedy(number, uid=_uid(node), container=in_container(node), version="v2")
+        + remedy(number, uid=effective_uid(node), container=in_container(node), version="v2")
     )
-
-
-def _uid(node: Node) -> int:
-    effective = re.search(r"^Uid:\s+\d+\s+(\d+)\s", text_of(node, "/proc/self/status"), re.MULTILINE)
-    return int(effective[1]) if effective else -1
-
-
-def in_container(node: Node) -> bool:
-    """Return True in a container of Docker, Podman, LXC or systemd-nspawn."""
-    variables = text_of(node, "/proc/1/environ").split("\0")
-    return any(map(node.exists, _CONTAINER_FILES)) or any(variable.startswith("container=") for variable in variables)
 
 
 def remedy(number: int | None, *, uid: int, container: bool, version: Literal["v1", "v2"]) -> str:

@@ -16,10 +16,11 @@ from pgherd.host import shared_settings
 from pgherd.host.facts import parse_meminfo
 from pgherd.host.journal import Journal
 from pgherd.host.kernel_files import active_word, names_in, text_of
+from pgherd.host.permissions import may_write, remedy_to_write
 from pgherd.host.undo_actions import ReleaseSetting
 from pgherd.model.errors import CapabilityError
 from pgherd.model.units import format_bytes
-from pgherd.node.protocol import Command, Node
+from pgherd.node.protocol import Node
 
 POOLS = "/sys/kernel/mm/hugepages"
 COMPACT = "/proc/sys/vm/compact_memory"
@@ -101,14 +102,15 @@ def check(node: Node, wanted: Mapping[int, int]) -> None:
                 f"this kernel has no huge pages of {label(size)}; it has {available_sizes}. Larger ones may need a processor "
                 "with 1 GB pages (pdpe1gb), or a kernel started with hugepagesz="
             )
-        if not _writable(node, by_size[size].path):
+        if not may_write(node, by_size[size].path):
             if by_size[size].spare >= pages:
                 continue
+            pool = by_size[size]
             raise CapabilityError(
-                f"{_pages(pages, size)} are needed, {by_size[size].spare} are free, and this user may not reserve more: "
-                f"run pgherd as root, or have root write {by_size[size].reserved + pages - by_size[size].spare} to {by_size[size].path}"
+                f"{_pages(pages, size)} are needed, {pool.spare} are free, and this user may not reserve more: "
+                f"{remedy_to_write(node, pool.path)}, or have root write {pool.reserved + pages - pool.spare} to {pool.path}"
             )
-    needed = sum(size * pages for size, pages in requested.items() if _writable(node, by_size[size].path))
+    needed = sum(size * pages for size, pages in requested.items() if may_write(node, by_size[size].path))
     available = _available(node)
     if needed and needed + _SPARE_BYTES > available:
         text = " and ".join(_pages(pages, size) for size, pages in requested.items())
@@ -129,7 +131,7 @@ def reserve(node: Node, journal: Journal, size: int, pages: int) -> int | None:
     """
     check(node, {size: pages})
     pool = _pool(node, size)
-    if pages <= 0 or not _writable(node, pool.path):
+    if pages <= 0 or not may_write(node, pool.path):
         return None
     number, key = _note_hold(journal)
     try:
@@ -149,7 +151,7 @@ def reserve(node: Node, journal: Journal, size: int, pages: int) -> int | None:
 
 def may_reserve(node: Node, size: int) -> bool:
     """Return whether this user may change the pool of a size (bytes)."""
-    return _writable(node, pool_file(size))
+    return may_write(node, pool_file(size))
 
 
 def compact(node: Node) -> None:
@@ -184,9 +186,9 @@ def check_transparent(node: Node, on: bool) -> None:
     size_setting = text_of(node, _size_setting(node))
     if on and size_setting and active_word(size_setting) not in ("inherit", "always"):
         raise CapabilityError(f"{_size_setting(node)} is '{active_word(size_setting)}', which overrules {SHARED}; write 'inherit' to it")
-    if word != word_for(on, word) and not _writable(node, SHARED):
+    if word != word_for(on, word) and not may_write(node, SHARED):
         raise CapabilityError(
-            f"{SHARED} is '{word}', '{word_for(on, word)}' is needed, and this user may not change it: run pgherd as root"
+            f"{SHARED} is '{word}', '{word_for(on, word)}' is needed, and this user may not change it: {remedy_to_write(node, SHARED)}"
         )
 
 
@@ -200,7 +202,7 @@ def choose_transparent(node: Node, journal: Journal, on: bool) -> int | None:
     """
     check_transparent(node, on)
     word = word_for(on, transparent(node) or "")
-    if not _writable(node, SHARED):
+    if not may_write(node, SHARED):
         return None
     number, key = _note_hold(journal)
     try:
@@ -267,10 +269,6 @@ def _pages_by_node(node: Node, size: int) -> dict[int, int]:
         if re.fullmatch(r"node\d+", name) and text.isdigit():
             pages[int(name.removeprefix("node"))] = int(text)
     return dict(sorted(pages.items()))
-
-
-def _writable(node: Node, path: str) -> bool:
-    return node.run(Command(("test", "-w", path))).code == 0
 
 
 def _available(node: Node) -> int:

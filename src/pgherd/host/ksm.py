@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pgherd.host import shared_settings
 from pgherd.host.journal import Journal
+from pgherd.host.permissions import may_write, remedy_to_write
 from pgherd.host.undo_actions import ReleaseSetting
 from pgherd.model.errors import CapabilityError
-from pgherd.node.protocol import Command, Node
+from pgherd.node.protocol import Node
 
 RUN = "/sys/kernel/mm/ksm/run"
 """0: off, merged pages stay merged. 1: on. 2: off, and all pages are split again."""
@@ -25,8 +26,10 @@ def check(node: Node) -> None:
     """
     if not node.exists(RUN):
         raise CapabilityError(f"this kernel has no same-page merging (KSM): {RUN} does not exist; use a kernel with CONFIG_KSM")
-    if not running(node) and not _writable(node):
-        raise CapabilityError(f"same-page merging (KSM) is off ({RUN} is not {_ON}), and this user may not change it: run pgherd as root")
+    if not running(node) and not may_write(node, RUN):
+        raise CapabilityError(
+            f"same-page merging (KSM) is off ({RUN} is not {_ON}), and this user may not change it: {remedy_to_write(node, RUN)}"
+        )
 
 
 def running(node: Node) -> bool:
@@ -43,7 +46,7 @@ def switch_on(node: Node, journal: Journal) -> int | None:
         CapabilityError: KSM cannot be switched on.
     """
     check(node)
-    if not _writable(node):
+    if not may_write(node, RUN):
         return None
     undo = ReleaseSetting.for_journal(journal.id)
     number = journal.note(undo)
@@ -53,7 +56,3 @@ def switch_on(node: Node, journal: Journal) -> int | None:
         journal.undo(number)
         raise CapabilityError(f"same-page merging (KSM) cannot be switched on: {error}") from error
     return number
-
-
-def _writable(node: Node) -> bool:
-    return node.run(Command(("test", "-w", RUN))).code == 0
