@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from pgherd.distributed.prepare_cluster import UploadedFiles
+from pgherd.drivers.driver import Endpoint
+from pgherd.drivers.fio import DRIVER, file_argv
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
+from pgherd.model.load import Load
 from pgherd.node.local import LocalNode
 from pgherd.postgres import configuration
-from pgherd.prepare.requests import expand
+from pgherd.prepare.requests import expand, run_and_its_subject, several_values
 from pgherd.prepare.volumes import parse_volume
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.workloads.script_parser import backslash_commands, named_words
@@ -84,3 +89,41 @@ def test_settings_are_read_in_postgresqls_order_or_named_as_not_read(row: Files,
     (tmp_path / "sent.conf").write_bytes(sent[0])
     there = configuration.read_files(LocalNode(), str(tmp_path / "sent.conf"))
     assert row.settings.items() <= there.settings.items() and len(there.includes) >= len(row.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("a,b.sql@2", ("a,b.sql@2",)),
+        ("a,b.sql,c.sql@3", ("a,b.sql", "c.sql@3")),
+        ("c.sql,a,b.sql@2,c.sql", ("c.sql", "a,b.sql@2", "c.sql")),
+        ("1,2,4", ("1", "2", "4")),
+    ],
+)
+def test_an_existing_file_with_a_comma_is_one_of_several_values(
+    text: str, right: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a,b.sql", "c.sql"):
+        Path(name).write_text("SELECT 1;\n")
+    assert several_values(text) == right
+
+
+def test_a_run_below_a_directory_with_an_equals_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x=y/run").mkdir(parents=True)
+    assert run_and_its_subject("x=y/run") == ("", "x=y/run")
+    assert run_and_its_subject("fast=x=y/run") == ("fast", "x=y/run")
+    assert run_and_its_subject("run") == ("", "run")
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_fio_writes_into_a_directory_with_a_colon(tmp_path: Path) -> None:
+    """fio takes a colon for the end of a file's name. The rest was written below the working directory."""
+    volume = tmp_path / "a:b"
+    volume.mkdir()
+    subprocess.run(file_argv(str(volume), 2**20, direct=False), cwd=tmp_path, check=True, capture_output=True)
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == [Path("a:b"), Path("a:b/pgherd.data")]
+    load = Load(driver="fio", clients=1, options={"rw": "read", "size": "4096"})
+    argv = DRIVER.argv(load, Endpoint("disk0", "", "", 0, "", "", str(tmp_path), directory=str(volume)), 1.0)
+    assert f"--filename={tmp_path}/a\\:b/pgherd.data" in argv

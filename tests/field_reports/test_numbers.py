@@ -92,3 +92,11 @@ def test_no_option_of_another_command_is_infinite_or_nan() -> None:
     for text, kind in itertools.product(("nan", "inf"), ranges):
         with pytest.raises(click.BadParameter):
             kind.convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["1,050", "1, 050,2", "8,016,4"])
+def test_a_list_of_numbers_with_separators_of_thousands_is_refused(text: str) -> None:
+    asked = CliRunner().invoke(main.cli, ["density", "--databases", text, "--dry-run"])
+    assert asked.exit_code == 2 and "begins with 0; without separators of thousands, is it" in asked.output
+    listed = CliRunner().invoke(main.cli, ["density", "--databases", "1,x", "--dry-run"])
+    assert listed.exit_code == 2 and "not a list of whole numbers" in listed.output

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -184,7 +186,12 @@ def whole_numbers(context: click.Context, parameter: click.Parameter, value: str
     """Parse an option's list such as ``1,2,4,8``."""
     if value is None:
         return None
+    words = value.split(",")
+    for before, word in itertools.pairwise(words):
+        if re.fullmatch(r"0\d\d", word.strip()):
+            whole = f"{before.strip()}{word.strip()}"
+            raise click.BadParameter(f"'{value}': '{word.strip()}' begins with 0; without separators of thousands, is it {whole}?")
     try:
-        return tuple(int(number) for number in value.split(","))
+        return tuple(int(word) for word in words)
     except ValueError:
         raise click.BadParameter(f"'{value}' is not a list of whole numbers such as 1,2,4,8") from None

@@ -78,7 +78,7 @@ class FioDriver:
         argv = [
             "fio",
             "--name=load",
-            f"--filename={endpoint.directory}/{FILE}",
+            _filename(endpoint.directory),
             f"--size={size // load.threads}",
             f"--rw={mode}",
             f"--bs={options.get('bs', '8192')}",
@@ -150,9 +150,14 @@ class FioDriver:
         )
 
 
+def _filename(directory: str) -> str:
+    r"""Return fio's option for a load's file. fio takes ``:`` for the end of one file's name, and ``\:`` for a part of it."""
+    return "--filename=" + f"{directory}/{FILE}".replace(":", r"\:")
+
+
 def file_argv(directory: str, size: int, *, direct: bool) -> list[str]:
     """Return the command line that fills a load's file with incompressible data and syncs it."""
-    argv = ["fio", "--name=fill", f"--filename={directory}/{FILE}", f"--size={size}", "--rw=write", "--bs=1m", "--refill_buffers=1"]
+    argv = ["fio", "--name=fill", _filename(directory), f"--size={size}", "--rw=write", "--bs=1m", "--refill_buffers=1"]
     return [*argv, "--thread=1", "--ioengine=psync", f"--direct={int(direct)}", "--end_fsync=1", "--output-format=json", "--eta=never"]
 
 

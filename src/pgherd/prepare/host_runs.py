@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pgherd.model.errors import UsageError
 from pgherd.model.load import LatencyObjective
-from pgherd.prepare.requests import first_fault
+from pgherd.prepare.requests import first_fault, run_and_its_subject
 from pgherd.store.open_run import Run
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.study import studies
@@ -37,7 +37,7 @@ def measured_classes(
     stated = {host.name: host for host in classes}
     measured: dict[str, list[tuple[str, HostMeasurement]]] = {}
     for text in runs:
-        name, _, run_name = text.rpartition("=")
+        name, run_name = run_and_its_subject(text)
         if not name and len(classes) > 1:
             raise UsageError(f"--host-run {text}: there are {len(classes)} classes of hosts; write it as CLASS=RUN")
         name = name or (classes[0].name if classes else "host")

@@ -264,8 +264,22 @@ def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed
 
 
 def several_values(text: str) -> tuple[str, ...]:
-    """Split a variant's text for an option with several values at commas. An existing file with this name is one value."""
-    return (text,) if os.path.exists(text) else tuple(text.split(","))
+    """Split a variant's text for an option with several values at commas. The name of an existing file, with a weight after ``@`` or
+    without one, is not split.
+    """
+    parts, values = text.split(","), []
+    while parts:
+        joined = (",".join(parts[:count]) for count in range(len(parts), 1, -1))
+        value = next((one for one in joined if any(map(os.path.exists, (one, re.sub(r"@[^@,]*$", "", one))))), parts[0])
+        values.append(value)
+        del parts[: value.count(",") + 1]
+    return tuple(values)
+
+
+def run_and_its_subject(text: str) -> tuple[str, str]:
+    """Split ``NAME=RUN`` into both. Without a name it is ''. A path may contain ``=``, so an existing one is a run as a whole."""
+    name, separator, run = text.partition("=")
+    return ("", text) if os.path.exists(text) or not separator else (name, run)
 
 
 def expand(request: Request, texts: Sequence[str], *, fixed: frozenset[str] = FIXED) -> dict[str, Request]:

@@ -16,6 +16,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Phase
 from pgherd.model.result import DATABASE, PhaseResult, TargetResult, TrialResult, counted_by
 from pgherd.model.units import MB_PER_SECOND
+from pgherd.prepare.requests import run_and_its_subject
 from pgherd.store.open_run import Run
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.observation import hypervisor_cpu
@@ -60,7 +61,7 @@ def _planned(cost: Cost, capacities: Collection[str] | None) -> Cost:
 def _cost(text: str, root: Path) -> Cost:
     from pgherd.analysis.demand import Cost
 
-    databases, _, name = text.rpartition("=")
+    databases, name = run_and_its_subject(text)
     run, source = Run(RunDirectory.find(name, root).path), f"--demand-run {text}"
     needed = studies()[run.study].hook("study", "memory_needed") if run.study in studies() else None
     if needed is not None:

@@ -63,7 +63,7 @@ def _refusal(node: Node, events: Sequence[str]) -> str | None:
         result = node.run(Command(("perf", "stat", "-x;", "-e", ",".join(events), "--", "true")), timeout=10)
     except (OSError, TimeoutError):
         return "perf is not installed"
-    if result.code == 127:
+    if result.code == 127 or "not found for kernel" in result.err:  # Ubuntu's wrapper ends with 2
         return "perf is not installed"
     lines = [line.split(";") for line in result.err.splitlines() if ";" in line]
     values = {fields[2].split(":")[0]: fields[0] for fields in lines if len(fields) > 3}
