@@ -10,6 +10,7 @@ apart by four per cent or so. Each block is written as it ends.
     balloon_grid.py                                                the cells that the balloon is held to
     balloon_grid.py --rates 0,15,30,45,55 --mix reads,updates --content compressible,random --pairs 10
     balloon_grid.py --more --pairs 4                               four more blocks, also after an interruption
+    balloon_grid.py --oracle --rates 30 --storage limited          also a balloon whose targets are set by who knows the rhythm
     balloon_grid.py --anew --pairs 6                               blocks of a balloon that has changed since; static pools have not
 
 Needs root, control groups, and zram for storage 'fast'. A run takes 2.5 phases and twenty seconds; a block of one cell two to five of them.
@@ -32,10 +33,11 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.model.errors import TrialError, UsageError
 
 POOLS = (10, 25, 50, 75)
-BALLOON = "75 % + balloon"
-SIDES = (*(f"{pool} %" for pool in POOLS), BALLOON)
-ALWAYS = ("75 %", BALLOON)
-"""What runs in each block: both have the pool that the balloon starts from."""
+STATIC = tuple(f"{pool} %" for pool in POOLS)
+BALLOON, ORACLE = "75 % + balloon", "75 % + oracle"
+SIDES = (*STATIC, BALLOON, ORACLE)
+ALWAYS = ("75 %", BALLOON, ORACLE)
+"""What runs in each block: all have the pool that the balloon starts from."""
 GOAL, LEAST, P99, MORE, SOON = 0.95, 0.90, 1.25, 1.5, 2.0
 HOPELESS = 0.9
 """Of the best static pool's throughput: whoever makes less in each block cannot be the best."""
@@ -56,6 +58,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=6, help="clients of the busy one  [default: 6]")
     parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
     parser.add_argument("--place", type=Path, metavar="DIR", help="where data and swap file lie, on a disk  [default: /var/tmp]")
+    parser.add_argument(
+        "--oracle", action="store_true", help="also a balloon whose targets are set at each switch: what costs the mechanism"
+    )
     parser.add_argument("--set", dest="own", action="append", default=[], metavar="NAME=VALUE", help="a setting below pg_balloon.")
     parser.add_argument("--more", action="store_true", help="add blocks to the last result, which had the same settings")
     parser.add_argument("--anew", action="store_true", help="as --more, but what is there only says which static pools need not run again")
@@ -69,7 +74,7 @@ def main() -> None:
     container = (256 if options.quick else options.container) * MB
     settings = {
         "container MB": container // MB, "data MB": round(container * DATA / MB), "clients": options.clients, "phases": 1 if options.quick
-        else options.phases, "kind": options.kind, "own": sorted(options.own), "zram": "charged",
+        else options.phases, "kind": options.kind, "own": sorted(options.own), "zram": "charged", "oracle": options.oracle,
     }  # fmt: skip
     raw: list[dict[str, Any]] = []
     if options.more or options.anew:
@@ -89,7 +94,7 @@ def main() -> None:
             pair = Pair(place, options.kind, container, int(container * DATA), content, options.clients)
             try:
                 with swap(storage, 4 * container, place) as pair.zram:
-                    for row in measured(pair, here, blocks, settings["phases"], own, rng, raw):
+                    for row in measured(pair, here, blocks, settings["phases"], own, rng, raw, options.oracle):
                         raw.append(row)
                         outcome.store(outcome_so_far(), options)  # what ends the next block does not lose this one
             finally:
@@ -118,10 +123,18 @@ def cells_of(options: Any) -> Iterable[Cell]:
 
 
 def measured(
-    pair: Pair, cells: Sequence[Cell], blocks: int, phases: int, own: dict[str, str], rng: random.Random, raw: Sequence[dict[str, Any]]
+    pair: Pair,
+    cells: Sequence[Cell],
+    blocks: int,
+    phases: int,
+    own: dict[str, str],
+    rng: random.Random,
+    raw: Sequence[dict[str, Any]],
+    oracle: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Run all blocks of these cells, block by block, so that what drifts hits all cells alike; ``raw`` are all blocks so far."""
-    orders = {cell: list(paired.orders(blocks, SIDES, rng)) for cell in cells}
+    sides = SIDES if oracle else SIDES[:-1]
+    orders = {cell: list(paired.orders(blocks, sides, rng)) for cell in cells}
     for block in range(blocks):
         for cell in rng.sample(list(cells), len(cells)):
             so_far = [row for row in raw if row["cell"] == str(cell)]
@@ -131,10 +144,9 @@ def measured(
                 if side in out:
                     continue
                 pool = int(side.split(" ")[0])
-                runs[side] = pair.run(cell, pair.container * pool // 100, side == BALLOON, phases, own)
+                runs[side] = pair.run(cell, pair.container * pool // 100, side not in STATIC, phases, own, oracle=side == ORACLE)
                 outcome.say(f"{cell}, block {number}, {side}: {runs[side].throughput:,.0f} tps, p99 {runs[side].p99:.1f} ms")
-            if runs[BALLOON].broken:
-                broken = runs[BALLOON].broken
+            if broken := sum(run.broken for run in runs.values()):
                 raise TrialError(f"pg_balloon_check() found {broken} buffers that break a rule, where none may: a defect of pg_balloon")
             row: dict[str, Any] = {"cell": str(cell), "block": number}
             for side, run in runs.items():
@@ -147,7 +159,7 @@ def hopeless(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     """Static pools that are not run again in a cell with these blocks: each was far from the best one in all of them, in two at least."""
 
     def lost(side: str, row: dict[str, Any]) -> bool:
-        best = max(row[f"{other} tps"] for other in ran(row) if other != BALLOON)
+        best = max(row[f"{other} tps"] for other in ran(row) if other in STATIC)
         return side not in ran(row) or bool(row[f"{side} tps"] < HOPELESS * best)
 
     return tuple(side for side in SIDES if side not in ALWAYS and len(rows) > 1 and all(lost(side, row) for row in rows))
@@ -166,7 +178,7 @@ def ran(row: dict[str, Any]) -> tuple[str, ...]:
 def compared(rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
     """Each block of a cell with the static pool that did best on the other half of its blocks (odd and even ones), of those that
     were run in all blocks."""
-    candidates = [side for side in SIDES[:-1] if all(side in ran(row) for row in rows)]
+    candidates = [side for side in STATIC if all(side in ran(row) for row in rows)]
     halves = [[row for row in rows if row["block"] % 2 == parity] for parity in (0, 1)]
     found = []
     for here, other in (halves, halves[::-1]):
@@ -184,7 +196,7 @@ def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
         pairs = compared(rows)
         if not pairs:
             continue
-        out = ", ".join(side for side in SIDES if any(side not in ran(row) for row in rows))
+        out = ", ".join(side for side in STATIC if any(side not in ran(row) for row in rows))
         chosen = " and ".join(dict.fromkeys(best for _, best in pairs)) + (
             f"; not run in all blocks, being far behind: {out}" if out else ""
         )
@@ -200,6 +212,22 @@ def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
         soon = mean_interval([sum(row[f"{BALLOON} half after s"]) / len(row[f"{BALLOON} half after s"]) for row in rows])
         words, met = (f"≤ {SOON}", outcome.met(soon, most=SOON)) if "fast" in cell else ("", None)
         made.append(Figure.of(f"{cell}: after a switch at half of the steady throughput", "s", soon, words, met))
+        if all(ORACLE in ran(row) for row in rows):
+            made += _of_oracle(cell, pairs)
+    return made
+
+
+def _of_oracle(cell: str, pairs: Sequence[tuple[dict[str, Any], str]]) -> list[Figure]:
+    """What the mechanism reaches whose targets are set at each switch, and what the controller reaches of that."""
+    made = []
+    for unit, words in (("tps", "throughput"), ("p99 ms", "p99")):
+        oracle = [row[f"{ORACLE} {unit}"] for row, _ in pairs]
+        static = paired.ratio(oracle, [row[f"{best} {unit}"] for row, best in pairs])
+        made.append(Figure.of(f"{cell}: {words} of the oracle ÷ best static pool", "", static))
+        controller = paired.ratio([row[f"{BALLOON} {unit}"] for row, _ in pairs], oracle)
+        made.append(Figure.of(f"{cell}: {words} ÷ oracle", "", controller))
+    soon = [sum(row[f"{ORACLE} half after s"]) / len(row[f"{ORACLE} half after s"]) for row, _ in pairs]
+    made.append(Figure.of(f"{cell}: the oracle after a switch at half of its steady throughput", "s", mean_interval(soon)))
     return made
 
 

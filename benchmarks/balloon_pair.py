@@ -44,6 +44,10 @@ MAKE = {
 to nine tenths, and a ninth fits: so an update finds room where the row lies, and the data do not grow from phase to phase."""
 
 
+IDLE_KEEPS, RESERVE, PROCESSES = 0.15, 0.06, 48 * MB
+"""What an oracle leaves: to an idle pool, as a share of its container; free, as a share of the limit; to the processes of each server."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One cell of the grid. ``rate`` is how far the containers' memory exceeds what there is, in % of it: 1 - available ÷ theirs."""
@@ -151,9 +155,10 @@ class Pair:
         }  # fmt: skip
         return pg_balloon.with_balloon(plain, self.library, {"enabled": "on", **own}) if balloon else plain
 
-    def run(self, cell: Cell, pool: int, balloon: bool, phases: int, own: dict[str, str] | None = None) -> Run:
+    def run(self, cell: Cell, pool: int, balloon: bool, phases: int, own: dict[str, str] | None = None, *, oracle: bool = False) -> Run:
         """Both servers restarted with this pool and read into it, the limit lowered, then one busy and one idle in turn; the
-        first phase, of half the length, is not counted."""
+        first phase, of half the length, is not counted. ``oracle``: each switch sets the balloons' targets, and no controller decides.
+        """
         self.groups.limit(None, self.container)
         for server in self.servers.values():
             server.write_settings(self.settings(pool, balloon, own or {}))
@@ -177,6 +182,8 @@ class Pair:
             with self.groups.charged(self.zram, both, self.container) as most:
                 for number in range(phases + 1):
                     busy, idle = (SIDES, SIDES[::-1])[number % 2]
+                    if oracle:
+                        self._steer(busy, idle, pool, both, own or {})
                     self._phase(
                         run if number else Run(), latencies if number else [], busy, idle, cell, cell.phase if number else cell.phase / 2
                     )
@@ -191,6 +198,15 @@ class Pair:
             self.groups.limit(None, self.container)
             for server in self.servers.values():
                 server.stop("fast", 60)
+
+    def _steer(self, busy: str, idle: str, pool: int, both: int, own: dict[str, str]) -> None:
+        """Set the targets of both balloons: the idle pool keeps ``IDLE_KEEPS`` of a container, the busy one all that the limit leaves."""
+        kept = int(IDLE_KEEPS * self.container)
+        free = int(both * (1 - RESERVE)) - 2 * PROCESSES - kept
+        for side, live in ((idle, min(pool, kept)), (busy, min(pool, free))):
+            server = self.servers[side]
+            server.write_settings(self.settings(pool, True, {**own, "target": f"{max(0, pool - live) // MB}MB"}))
+            server.sql("SELECT pg_reload_conf()")
 
     def _phase(self, run: Run, latencies: list[int], busy: str, idle: str, cell: Cell, seconds: float) -> None:
         out = self.place / "out"
