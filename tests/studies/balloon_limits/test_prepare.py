@@ -12,9 +12,15 @@ MB = 2**20
 
 
 def test_pools_leave_a_guest_memory_for_its_system():
-    container, guest = (_pool_sizes(1024 * MB, (100, 25, 100), system) for system in (0, GUEST_SYSTEM))
-    assert {pool: size // MB for pool, size in container.items()} == {"small": 144, "large": 608, "quarter": 256, "balloon": 608}
-    assert {pool: size // MB for pool, size in guest.items()} == {"small": 32, "large": 496, "quarter": 256, "balloon": 496}
+    container, guest = (_pool_sizes(1024 * MB, (100, 50, 25, 100), system) for system in (0, GUEST_SYSTEM))
+    assert {pool: size // MB for pool, size in container.items()} == {
+        **{"small": 144, "middle": 304, "large": 608},
+        **{"quarter": 256, "balloon": 608},
+    }
+    assert {pool: size // MB for pool, size in guest.items()} == {
+        **{"small": 32, "middle": 192, "large": 496},
+        **{"quarter": 256, "balloon": 496},
+    }
 
 
 def test_a_limit_without_room_for_a_server_is_refused():

@@ -17,6 +17,7 @@ from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, tria
 Row = dict[str, Finding | str | int | float | None]
 RECOVERED = 0.9
 """Share of the steady throughput at which a server has recovered from a change."""
+SMOOTH_S = 3
 MB = 2**20
 
 
@@ -41,7 +42,7 @@ class PoolTrials:
 
     def refused(self, number: int) -> int:
         """Return in how many trials the kernel refused a phase's limit for half of the phase or longer."""
-        return sum(_limited_after(phase) is None for phase in self.phases(number))
+        return sum(limited_after(phase) is None for phase in self.phases(number))
 
 
 def trials_of(results: Sequence[TrialResult], pool: Pool) -> PoolTrials:
@@ -65,18 +66,20 @@ def steady(phase: PhaseResult) -> float:
     return math.fsum(half) / len(half) if half else phase.throughput
 
 
-def _limited_after(phase: PhaseResult) -> float | None:
+def limited_after(phase: PhaseResult) -> float | None:
     """Return the seconds until the kernel took the limit. None: in the second half, whose throughput counts, or never."""
     after = phase.limited_after.get(SERVER)
     return None if after is None or after > phase.seconds / 2 else after
 
 
-def _recovered_after(phase: PhaseResult) -> float | None:
-    """Return the seconds after which throughput stayed at ``RECOVERED`` of its steady value. 0: it never fell below."""
-    least = RECOVERED * steady(phase)
-    values = series(phase)
-    below = [second for second, value in enumerate(values[: len(values) // 2]) if value < least]
-    return float(below[-1] + 1) if below else 0.0
+def recovered_after(phase: PhaseResult) -> float | None:
+    """Return the seconds after which throughput had ``RECOVERED`` of its steady value, as the mean of the next ``SMOOTH_S`` seconds.
+
+    Single seconds vary by more than a tenth on a shared host, also without a change.
+    """
+    least, values = RECOVERED * steady(phase), series(phase)
+    means = (math.fsum(next_ones := values[second : second + SMOOTH_S]) / len(next_ones) for second in range(len(values)))
+    return next((float(second) for second, mean in enumerate(means) if mean >= least), None)
 
 
 def _lowest_share(phase: PhaseResult) -> float | None:
@@ -84,11 +87,11 @@ def _lowest_share(phase: PhaseResult) -> float | None:
     return min(series(phase), default=level) / level if level > 0 else None
 
 
-def _p99(phase: PhaseResult) -> float | None:
+def p99_of(phase: PhaseResult) -> float | None:
     return phase.targets[0].latency.p99
 
 
-def _slowest(phase: PhaseResult) -> float | None:
+def slowest(phase: PhaseResult) -> float | None:
     return phase.targets[0].latency.maximum
 
 
@@ -97,13 +100,20 @@ def _swap(phase: PhaseResult) -> float | None:
     return None if value is None else value / MB
 
 
+def zram(phase: PhaseResult) -> float | None:
+    """Return the memory (MB) of the compressed swap, which is charged to no limit."""
+    used = [values["zram.mem_used"] / MB for entity, values in phase.metrics.items() if entity.startswith("zram:")]
+    return used[0] if used else None
+
+
 _MEANS: dict[str, tuple[Callable[[PhaseResult], float | None], str, str]] = {
     "throughput": (steady, "tps", "no trial"),
-    "limited_after": (_limited_after, "s", "the kernel refused the limit for half of the phase"),
-    "recovered_after": (_recovered_after, "s", "no trial"),
-    "p99": (_p99, "ms", "too few transactions"),
+    "limited_after": (limited_after, "s", "the kernel refused the limit for half of the phase"),
+    "recovered_after": (recovered_after, "s", "no trial"),
+    "p99": (p99_of, "ms", "too few transactions"),
     "lowest_share": (_lowest_share, "ratio", "no throughput"),
     "swap_mb": (_swap, "MB", "the kernel does not count swap"),
+    "zram_mb": (zram, "MB", "no compressed swap"),
 }
 """Column → its value in a phase, its unit, and the reason if no trial has a value."""
 
@@ -161,8 +171,8 @@ def _because_of_change(pool: PoolTrials, number: int, unchanged: int) -> Row:
     The last two are the largest of all trials. The second is a difference within a trial, so a stall that new connections or the host cause
     in every phase is no part of it.
     """
-    p99 = pool.compared(number, unchanged, _p99)
-    slowest = pool.compared(number, unchanged, _slowest)
+    p99 = pool.compared(number, unchanged, p99_of)
+    pairs = pool.compared(number, unchanged, slowest)
     reason = "too few transactions" if pool.used else _no_trial(pool)
     if not p99:
         ratio = missing("ratio", reason)
@@ -173,8 +183,8 @@ def _because_of_change(pool: PoolTrials, number: int, unchanged: int) -> Row:
         ratio = as_finding(paired_ratio(values, reference), "ratio", "÷ the phase without a change")
     return {
         "p99_change_ratio": ratio,
-        "slowest": _largest([value for value, _ in slowest], reason),
-        "slowest_added": _largest([max(value - other, 0.0) for value, other in slowest], reason),
+        "slowest": _largest([value for value, _ in pairs], reason),
+        "slowest_added": _largest([max(value - other, 0.0) for value, other in pairs], reason),
     }
 
 

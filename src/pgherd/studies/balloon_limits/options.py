@@ -13,9 +13,10 @@ from pgherd.study.database_options import EXISTING_SERVERS, DatabaseOptions, Dat
 from pgherd.study.option import LIMITS, WORKLOAD, option, redefined, without_nulls
 from pgherd.study.shared_options import SwapRequest
 
-Pool = Literal["small", "large", "quarter", "balloon"]
+Pool = Literal["small", "middle", "large", "quarter", "balloon"]
 POOLS: Mapping[Pool, str] = {
     "small": "a native pool for the smallest limit",
+    "middle": "a native pool for the limit in the middle",
     "large": "a native pool for the largest limit",
     "quarter": "a native pool of 25 % of the largest limit",
     "balloon": "the large pool with pg_balloon",

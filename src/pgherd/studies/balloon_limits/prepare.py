@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median_low
 
 from pgherd.host.facts import gather
 from pgherd.model.capabilities import capabilities_of
@@ -127,12 +128,12 @@ def _pool_sizes(memory: int, limits: Sequence[int], system: int) -> dict[Pool, i
     Raises:
         UsageError: no memory remains for a server at the smallest limit.
     """
-    smallest = memory * min(limits) // 100
+    smallest, middle = (memory * limit // 100 for limit in (min(limits), median_low(set(limits))))
     if smallest <= system:
         raise UsageError(f"--limits {min(limits)}: a guest with {format_bytes(smallest)} has no room for a server; raise it, or --memory")
     largest = _rounded(POOL_SHARE * (memory - system))
-    small = _rounded(POOL_SHARE * (smallest - system))
-    return {"small": small, "large": largest, "quarter": _rounded(0.25 * memory), "balloon": largest}
+    small, medium = (_rounded(POOL_SHARE * (limit - system)) for limit in (smallest, middle))
+    return {"small": small, "middle": medium, "large": largest, "quarter": _rounded(0.25 * memory), "balloon": largest}
 
 
 def _with_size(node: Node, request: BalloonLimitsRequest) -> BalloonLimitsRequest:

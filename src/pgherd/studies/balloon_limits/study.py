@@ -38,10 +38,11 @@ STUDY = Study(
                 Column("lowest\nsecond", "lowest_share", "value ±"),
                 Column("refused", "refused"),
                 Column("swap\nMB", "swap_mb", "value ±"),
+                Column("zram\nMB", "zram_mb", "value ±"),
             ),
             main=(
                 *("pool", "change", "limit_mb", "throughput", "native_ratio", "limited_after", "recovered_after", "p99", "lowest_share"),
-                *("p99_change_ratio", "slowest", "slowest_added", "refused", "swap_mb"),
+                *("p99_change_ratio", "slowest", "slowest_added", "refused", "swap_mb", "zram_mb"),
             ),
         ),
         "pools": TableView(
@@ -63,6 +64,7 @@ STUDY = Study(
         "slowest": "slowest transaction of all trials",
         "slowest_added": "slowest transaction, beyond the slowest without a change",
         "swap_mb": "memory in swap",
+        "zram_mb": "memory of compressed swap, charged to no limit",
         "shared_buffers_mb": "shared buffers",
         "killed": "trials with an OOM kill",
         "refused": "changes that the kernel refused",
