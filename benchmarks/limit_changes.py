@@ -1,7 +1,8 @@
 """A memory limit that is halved, quartered and restored under load: pg_balloon against native pools.
 
-Each run is a whole `pgherd balloon limits` with several trials of each pool, once with swap in compressed memory and once without swap.
-A trial changes the limit eight times, after a phase that only starts new connections, as each change does. Goals are for pg_balloon.
+Each case is a whole `pgherd balloon limits` with several trials of each pool: with and without swap in compressed memory, with and without
+updates, at once and in steps. A trial changes the limit eight times, after a phase that only starts new connections, as each change does.
+Goals are for pg_balloon. Compared is with the best native pool for each limit: one for the smallest, the middle and the largest.
 """
 
 from __future__ import annotations
@@ -9,135 +10,244 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import command
 import outcome
 from outcome import Figure
 
-from pgherd.analysis.intervals import Estimate, share_interval
+from pgherd.analysis.block_ratios import paired_ratio
+from pgherd.analysis.intervals import Estimate, median_interval, share_interval
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.store.run_directory import RunDirectory
+from pgherd.studies.balloon_limits.analyse import limited_after, p99_of, recovered_after, slowest, steady, zram
 from pgherd.studies.balloon_limits.options import BALLOON
 
-LIMITS = (100, 100, 50, 100, 25, 100, 50, 100, 25, 100)
-CHANGES = len(LIMITS) - 2
-TRIALS = 7
-"""With both kinds of swap, each pool goes through 112 changes in three hours."""
+AT_ONCE = (100, 100, 50, 100, 25, 100, 50, 100, 25, 100)
+IN_STEPS = (100, 100, 75, 50, 100, 75, 50, 35, 25, 100)
+CASES = {
+    "none": ("no swap", "none", 0, AT_ONCE),
+    "zram": ("swap in zram", "zram", 0, AT_ONCE),
+    "none-updates": ("no swap, 10 % updates", "none", 10, AT_ONCE),
+    "zram-updates": ("swap in zram, 10 % updates", "zram", 10, AT_ONCE),
+    "none-steps": ("no swap, in steps", "none", 0, IN_STEPS),
+}
+"""Case → its name in figures, swap, percentage of updates, and the limit of each phase in percent."""
+UNCHANGED = 1
+"""Number of the phase that only starts new connections."""
+TRIALS = 3
+"""In all cases together, each pool goes through 120 changes in three hours and a half."""
 LEAST_CHANGES = 100
 RATIO = 0.97
 """Goal of the steady throughput, as a share of that of the best native pool."""
 AFTER_LESS_S, AFTER_MORE_S = 3.0, 5.0
-"""Goals of the time to 90 % of the steady throughput after a smaller and after a larger limit."""
+"""Goals of the time to 90 % of the steady throughput after a limit of half or more, and after a larger limit."""
 ADDED_MS = 100.0
 """Goal of the slowest transaction, beyond the slowest of the phase without a change."""
+
+Row = Mapping[str, Any]
 
 
 def main() -> None:
     """Measure, print, write."""
-    parser = outcome.parser(__doc__, TRIALS, "trials of each pool and swap")
-    parser.add_argument("--swap", action="append", choices=["zram", "none"], help="swap of a run (repeatable)  [default: zram and none]")
-    parser.add_argument("--more", action="store_true", help="keep the other kind of swap of the last result, which had the same settings")
-    parser.add_argument("--pools", default="small,large,balloon", help="pools  [default: small,large,balloon]")
+    parser = outcome.parser(__doc__, TRIALS, "trials of each pool and case")
+    parser.add_argument("--case", action="append", choices=list(CASES), help="case to measure (repeatable)  [default: all]")
+    parser.add_argument("--more", action="store_true", help="keep the other cases of the last result, which had the same settings")
+    parser.add_argument("--pools", default="small,middle,large,balloon", help="pools  [default: small,middle,large,balloon]")
     parser.add_argument("--memory", default="1GB", help="largest limit  [default: 1GB]")
     parser.add_argument("--duration", type=float, default=16.0, metavar="S", help="seconds between two changes  [default: 16]")
     options = parser.parse_args()
     if options.quick:
-        options.memory, options.duration, options.swap, options.pools = "256MB", 3.0, ["zram"], "balloon"
+        options.memory, options.duration, options.case, options.pools = "256MB", 3.0, ["zram"], BALLOON
     trials = options.pairs or (1 if options.quick else TRIALS)
     seed = outcome.seed_of(options)
-    settings = {"memory": options.memory, "limits, %": list(LIMITS), "seconds": options.duration, "trials of a pool": trials}
-    swaps = options.swap or ["zram", "none"]
+    settings = {"memory": options.memory, "pools": options.pools, "seconds": options.duration, "trials of a pool and case": trials}
+    settings |= {"limits, %": list(AT_ONCE), "limits in steps, %": list(IN_STEPS)}
+    cases = options.case or list(CASES)
     raw: list[dict[str, Any]] = []
     if options.more:
-        raw = [row for row in outcome.blocks_before("limit_changes", options, settings) if row["swap"] not in swaps]
+        raw = [row for row in outcome.blocks_before("limit_changes", options, settings) if row["case"] not in cases]
     before = outcome.cpu_seconds()
-    for swap in swaps:
-        raw += measured(swap, options, trials, seed)
+    for case in cases:
+        raw += measured(case, options, trials, seed)
         made = outcome.Outcome("limit_changes", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
         outcome.store(made, options)  # an interrupted hour is not lost
     outcome.conclude(made, options)
 
 
-def measured(swap: str, options: Any, trials: int, seed: int) -> list[dict[str, Any]]:
-    """Return a row for each pool and change of one run, with the pool's kills."""
-    words = ["balloon", "limits", "--pools", options.pools, "--swap", swap, "--memory", options.memory, "--repeats", str(trials)]
-    words += ["--limits", ",".join(map(str, LIMITS)), "--duration", f"{options.duration:g}s", "--seed", str(seed), "--yes"]
+def measured(case: str, options: Any, trials: int, seed: int) -> list[dict[str, Any]]:
+    """Return a row for each trial of one run."""
+    name, swap, updates, limits = CASES[case]
+    words = ["balloon", "limits", "--pools", options.pools, "--swap", swap, "--updates", str(updates), "--memory", options.memory]
+    words += ["--limits", ",".join(map(str, limits)), "--duration", f"{options.duration:g}s", "--repeats", str(trials)]
+    words += ["--seed", str(seed), "--yes", "--no-report", "--json"]
     with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as directory:
-        done = command.pgherd([*words, "--no-report", "--json", "--runs-dir", f"{directory}/runs"])
-    if done.returncode not in (0, 1):
-        outcome.say(done.stderr.strip())
-        raise SystemExit(done.returncode)
-    document = json.loads(done.stdout)
-    outcome.say(f"swap {swap}: {document['answer']}")
-    killed = {row["pool"]: row for row in document["tables"]["pools"]}
-    return [
-        {"swap": swap, **row, "killed": _first(killed[row["pool"]]["killed"]), "trials": killed[row["pool"]]["trials"]}
-        for row in document["tables"]["balloon-limits"]
-    ]
+        done = command.pgherd([*words, "--runs-dir", f"{directory}/runs"])
+        if done.returncode not in (0, 1):
+            outcome.say(done.stderr.strip())
+            raise SystemExit(done.returncode)
+        outcome.say(f"{name}: {json.loads(done.stdout)['answer']}")
+        return [row_of(case, result) for result in RunDirectory.all(Path(directory) / "runs")[-1].results()]
 
 
-def _first(text: str) -> int:
-    """Return the first number of a text such as '2 of 13'. An empty one has none: no trial ended."""
-    return int(text.partition(" ")[0] or 0)
+def row_of(case: str, result: TrialResult) -> dict[str, Any]:
+    """Return a trial's row. A trial that an OOM kill ended has no phases."""
+    return {
+        "case": case,
+        "pool": result.trial.point["pool"],
+        "repeat": result.trial.repeat,
+        "killed": bool(result.oom_kills),
+        "tainted": result.tainted,
+        "phases": [phase_of(phase) for phase in result.phases],
+    }
 
 
-def _last(text: str) -> int:
-    """Return the last number of such a text."""
-    return int(text.rpartition(" ")[2] or 0)
+def phase_of(phase: PhaseResult) -> dict[str, Any]:
+    """Return what a phase came to: tps, s, ms and MB."""
+    return {
+        "tps": steady(phase),
+        "recovered": recovered_after(phase),
+        "limited": limited_after(phase),
+        "p99": p99_of(phase),
+        "slowest": slowest(phase),
+        "zram": zram(phase),
+    }
 
 
-def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    """Kills and refused changes by pool, then throughput, time to recover and latency by swap and pool."""
-    changed = [row for row in raw if row["number"] > 1]
+def changes(row: Row) -> Iterator[tuple[int, int, Row]]:
+    """Yield the limit before, the limit after, and the phase of each change of a trial."""
+    limits = CASES[row["case"]][3]
+    for number, phase in enumerate(row["phases"]):
+        if number > UNCHANGED:
+            yield limits[number - 1], limits[number], phase
+
+
+def figures(raw: Sequence[Row]) -> list[Figure]:
+    """Kills and refused changes of each pool, then pg_balloon's throughput, recovery and latency."""
     made = []
-    for pool in dict.fromkeys(row["pool"] for row in changed):
-        made += _counts(f"pool {pool}", [row for row in changed if row["pool"] == pool], judged=pool == BALLOON)
-    for case in dict.fromkeys((row["swap"], row["pool"]) for row in changed):
-        rows = [row for row in changed if (row["swap"], row["pool"]) == case]
-        name, judged = f"{'swap in zram' if case[0] == 'zram' else 'no swap'}, pool {case[1]}", case[1] == BALLOON
-        for row in rows[: CHANGES // 2]:  # the second half repeats the first
-            again = rows[row["number"] - 2 + CHANGES // 2]
-            for one, when in ((row, ""), (again, ", again")):
-                made += _of_change(f"{name}, {one['change'].partition(': ')[2]}{when}", one, judged=judged)
+    for pool in dict.fromkeys(row["pool"] for row in raw):
+        made += _counts(f"pool {pool}", [row for row in raw if row["pool"] == pool], judged=pool == BALLOON)
+    balloon = [row for row in raw if row["pool"] == BALLOON and row["phases"]]
+    if balloon:
+        made += _ratios(raw) + _recovery(balloon) + _latency(balloon) + _zram(raw)
     return made
 
 
-def _counts(name: str, rows: Sequence[Mapping[str, Any]], *, judged: bool) -> list[Figure]:
-    trials = {row["swap"]: (row["killed"], row["trials"]) for row in rows}.values()
-    changes = sum(_last(row["refused"]) for row in rows)
+def _counts(name: str, rows: Sequence[Row], *, judged: bool) -> list[Figure]:
+    changed = [phase for row in rows for *_, phase in changes(row)]
     made = []
-    for words, count, n in (
-        ("trials with an OOM kill", sum(killed for killed, _ in trials), sum(n for _, n in trials)),
-        ("refused changes", sum(_first(row["refused"]) for row in rows), changes),
+    for words, hits in (
+        ("trials with an OOM kill", [row["killed"] for row in rows]),
+        ("refused changes", [phase["limited"] is None for phase in changed]),
     ):
-        if not n:
+        if not hits:
             continue
-        share = share_interval(count, n)
+        share = share_interval(sum(hits), len(hits))
         percent = replace(share, value=100 * share.value, low=100 * (share.low or 0.0), high=100 * (share.high or 0.0))
-        met = False if count else True if changes >= LEAST_CHANGES else None
+        met = False if any(hits) else True if len(changed) >= LEAST_CHANGES else None
         goal = ("none", met) if judged else ("", None)
-        made.append(Figure.of(f"{name}: {words}", "%", percent, *goal, note=f"{count} of {n}, in {changes} changes"))
+        made.append(Figure.of(f"{name}: {words}", "%", percent, *goal, note=f"{sum(hits)} of {len(hits)}, in {len(changed)} changes"))
     return made
 
 
-def _of_change(name: str, row: Mapping[str, Any], *, judged: bool) -> list[Figure]:
-    less = not row["change"].endswith("to 100 %")
-    most = AFTER_LESS_S if less else AFTER_MORE_S
+def _ratios(raw: Sequence[Row]) -> list[Figure]:
+    """Steady throughput at each limit, a pair for each case and repeat: the mean of the trial's phases with this limit."""
     made = []
-    for column, words, unit, goal, least, greatest in (
-        ("native_ratio", "of the best native pool", "ratio", f"at least {RATIO:g}", RATIO, math.inf),
-        ("recovered_after", "time to 90 %", "s", f"at most {most:g}", -math.inf, most),
-        ("p99_change_ratio", "p99, of that without a change", "ratio", "", -math.inf, math.inf),
-        ("slowest_added", "slowest transaction, added", "ms", f"at most {ADDED_MS:g}", -math.inf, ADDED_MS),
-    ):
-        cell = row[column]
-        if cell["value"] is None:
+    for limit in sorted(set(AT_ONCE), reverse=True):
+        pairs = {
+            case: list(_pairs([row for row in raw if row["case"] == case], limit)) for case in dict.fromkeys(row["case"] for row in raw)
+        }
+        every = [pair for of_case in pairs.values() for pair in of_case]
+        if not every:
             continue
-        found = Estimate(cell["value"], cell["low"], cell["high"], cell["confidence"], cell["n"], cell["method"], cell["note"] or "")
-        met = found.value <= greatest if column == "slowest_added" else outcome.met(found, least=least, most=greatest)
-        judgement = (goal, met) if judged and goal else ("", None)
-        made.append(Figure.of(f"{name}: {words}", unit, found, *judgement))
+        found = paired_ratio(*zip(*every, strict=True))
+        judged = (f"at least {RATIO:g}", outcome.met(found, least=RATIO))
+        made.append(Figure.of(f"at {limit} %, all cases: throughput, of the best native pool", "ratio", found, *judged))
+        for case, of_case in pairs.items():
+            if of_case and len(pairs) > 1:
+                one = paired_ratio(*zip(*of_case, strict=True))
+                made.append(Figure.of(f"at {limit} %, {CASES[case][0]}: throughput, of the best native pool", "ratio", one))
+    return made
+
+
+def _pairs(rows: Sequence[Row], limit: int) -> Iterator[tuple[float, float]]:
+    """Yield the throughput of pg_balloon and of the best native pool in the same repeat of a case."""
+    steady_of: dict[str, dict[int, float]] = {}
+    unable = {row["pool"] for row in rows if row["killed"]}
+    for row in rows:
+        there = [phase for _, after, phase in changes(row) if after == limit]
+        if any(phase["limited"] is None for phase in there):
+            unable.add(row["pool"])
+        if there:
+            steady_of.setdefault(row["pool"], {})[row["repeat"]] = fmean(phase["tps"] for phase in there)
+    native = {pool: of_pool for pool, of_pool in steady_of.items() if pool != BALLOON and pool not in unable}
+    if native:
+        best = max(native.values(), key=lambda of_pool: fmean(of_pool.values()))
+        for repeat, tps in steady_of.get(BALLOON, {}).items():
+            if repeat in best:
+                yield tps, best[repeat]
+
+
+def _recovery(rows: Sequence[Row]) -> list[Figure]:
+    made = []
+    for words, goal, chosen in (
+        ("to half or more of it", AFTER_LESS_S, lambda before, after: before / 2 <= after < before),
+        ("to a quarter", None, lambda before, after: after < before / 2),
+        ("to a larger one", AFTER_MORE_S, lambda before, after: after > before),
+    ):
+        phases = [phase for row in rows for before, after, phase in changes(row) if chosen(before, after)]
+        times = [phase["recovered"] for phase in phases]
+        if not times:
+            continue
+        found = median_interval(times)
+        note, judged = f"slowest {max(times):g} s", ("", None)
+        if goal is not None:
+            note = f"{sum(time <= goal for time in times)} of {len(times)} within the goal, {note}"
+            judged = (f"at most {goal:g}", outcome.met(found, most=goal))
+        made.append(Figure.of(f"limit changed {words}: time to 90 %", "s", found, *judged, note=note))
+        limited = [math.inf if phase["limited"] is None else phase["limited"] for phase in phases]
+        if math.isfinite(median_interval(limited).high or math.inf) and max(limited) > 0.1:
+            note = f"longest {max(limited):.1f} s" if math.isfinite(max(limited)) else "longest: never"
+            made.append(Figure.of(f"limit changed {words}: time until the kernel took it", "s", median_interval(limited), note=note))
+    return made
+
+
+def _latency(rows: Sequence[Row]) -> list[Figure]:
+    """The slowest transaction is the largest of all trials. Differences are within each trial: stalls of the host are no part of them."""
+    added, ratios = [], []
+    for row in rows:
+        without = row["phases"][UNCHANGED]
+        for *_, phase in changes(row):
+            added.append(max(phase["slowest"] - without["slowest"], 0.0))
+            if phase["p99"] and without["p99"]:
+                ratios.append(phase["p99"] / without["p99"])
+    largest = Estimate(max(added), None, None, None, len(added), "largest of the changes", "no interval: it is an extreme")
+    late = f"{sum(value > ADDED_MS for value in added)} of {len(added)} changes above the goal"
+    judged = (f"at most {ADDED_MS:g}", largest.value <= ADDED_MS)
+    made = [Figure.of("slowest transaction, added by a change", "ms", largest, *judged, note=late)]
+    if ratios:
+        made.append(Figure.of("p99 of a phase with a change, of that without", "ratio", median_interval(ratios)))
+    return made
+
+
+def _zram(raw: Sequence[Row]) -> list[Figure]:
+    """Memory of the compressed swap at the smallest limit. It is charged to no limit, so that a pool in swap has more than its limit."""
+    made = []
+    for pool in dict.fromkeys(row["pool"] for row in raw):
+        used = [
+            phase["zram"]
+            for row in raw
+            if row["pool"] == pool
+            for _, after, phase in changes(row)
+            if after == min(AT_ONCE) and phase["zram"] is not None
+        ]
+        if used:
+            name = f"pool {pool} at {min(AT_ONCE)} %: memory of compressed swap, beyond the limit"
+            made.append(Figure.of(name, "MB", median_interval(used)))
     return made
 
 

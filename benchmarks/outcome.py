@@ -203,7 +203,7 @@ def document_before(
 
 
 def conclude(outcome: Outcome, options: argparse.Namespace) -> None:
-    """Print the table; write the JSON, and the page of results if this is the committed result of the benchmark."""
+    """Print the table; write the JSON, and the pages of results if this is the committed result of the benchmark."""
     show(outcome.figures)
     target = store(outcome, options)
     if target is None:
@@ -211,9 +211,9 @@ def conclude(outcome: Outcome, options: argparse.Namespace) -> None:
         return
     print(f"\nwrote {target}")
     if target == RESULTS / f"{outcome.benchmark}.json":
-        from results_page import PAGE, page  # imports this module
+        from results_page import write_pages  # imports this module
 
-        write(PAGE, page())
+        write_pages()
 
 
 def store(outcome: Outcome, options: argparse.Namespace) -> Path | None:

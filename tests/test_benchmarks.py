@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import os
 import random
@@ -232,6 +231,8 @@ def test_results_page_is_generated_from_the_committed_results(modules):
     results_page = importlib.import_module("results_page")
     written, made = (results_page.without_ages(text) for text in (results_page.PAGE.read_text(), results_page.page()))
     assert written == made != results_page.page(), "run: python benchmarks/results_page.py"
+    assert results_page.EXTENSION_PAGE.read_text() == results_page.extension_page(), "run: python benchmarks/results_page.py"
+    assert "\n## balloon_grid\n" in results_page.extension_page() and "\n## balloon_grid\n" not in results_page.page()
 
 
 def test_the_page_shows_the_age_of_each_result(modules, tmp_path):
@@ -652,23 +653,33 @@ def test_a_changed_constant_is_compared_with_the_shipped_one_of_the_same_block(m
 def test_changes_of_a_limit_are_judged_without_the_phase_that_changes_nothing(modules):
     limit_changes = importlib.import_module("limit_changes")
 
-    def cell(value: float) -> dict[str, object]:
-        return {"value": value, "low": value * 0.99, "high": value * 1.01, "confidence": 0.95, "n": 13, "method": "", "note": None}
+    def phase(tps: float, number: int, **different: object) -> dict[str, object]:
+        usual = {"tps": tps, "recovered": 1.0, "limited": 0.5, "p99": 1.0 + (number > 1), "slowest": 50.0 + 5 * number, "zram": None}
+        return usual | different
 
-    rows = [
-        {"swap": "zram", "pool": "balloon", "number": number, "change": f"{number}: {before} % to {limit} %", "killed": 0, "trials": 13}
-        | {"refused": "0 of 13", "native_ratio": cell(0.99), "recovered_after": cell(number), "p99_change_ratio": cell(1.5)}
-        | {"slowest_added": cell(10 * number + 50) | {"low": None, "high": None}}
-        for number, (before, limit) in enumerate(itertools.pairwise(limit_changes.LIMITS), 1)
-    ]
-    figures = {figure.name.removeprefix("swap in zram, pool balloon"): figure for figure in limit_changes.figures(rows)}
-    both = limit_changes.figures([*rows, *({**row, "swap": "none", "killed": 1} for row in rows)])
-    assert len(figures) == 2 + 8 * 4 and len(both) == 2 + 2 * 8 * 4 and not [name for name in figures if "100 % to 100 %" in name]
-    kills, refused = (figures[f"pool balloon: {words}"] for words in ("trials with an OOM kill", "refused changes"))
-    assert (kills.note, kills.met, refused.note, refused.met) == ("0 of 13, in 104 changes", True, "0 of 104, in 104 changes", True)
-    assert (both[0].note, both[0].met) == ("1 of 26, in 208 changes", False)
-    assert (figures[", 100 % to 50 %: time to 90 %"].value, figures[", 100 % to 50 %, again: time to 90 %"].value) == (2, 6)
-    assert (figures[", 100 % to 50 %: time to 90 %"].met, figures[", 100 % to 50 %, again: time to 90 %"].met) == (True, False)
-    added = [figures[f", 25 % to 100 %{when}: slowest transaction, added"] for when in ("", ", again")]
-    assert [(figure.value, figure.met) for figure in added] == [(100, True), (140, False)]
-    assert figures[", 100 % to 25 %: p99, of that without a change"].goal == ""
+    def trial(case: str, pool: str, repeat: int, tps: float, **different: object) -> dict[str, object]:
+        row = {"case": case, "pool": pool, "repeat": repeat, "killed": False, "tainted": False}
+        return row | {"phases": [phase(tps + repeat, number, **different) for number in range(10)]}
+
+    natives = [trial(case, "small", repeat, 100) for case in ("none", "none-steps") for repeat in range(6)]
+    refused = [trial("none", "large", repeat, 900, limited=None) for repeat in range(6)]
+    balloons = [trial(case, "balloon", repeat, 120) for case in ("none", "none-steps") for repeat in range(6)]
+    figures = {figure.name: figure for figure in limit_changes.figures([*natives, *refused, *balloons])}
+    kills, refusals = (figures[f"pool balloon: {words}"] for words in ("trials with an OOM kill", "refused changes"))
+    assert (kills.note, kills.met, refusals.note) == ("0 of 12, in 96 changes", None, "0 of 96, in 96 changes"), "too few changes"
+    assert figures["pool large: refused changes"].note == "48 of 48, in 48 changes"
+    ratio = figures["at 25 %, all cases: throughput, of the best native pool"]
+    assert ratio.n == 12 and ratio.met and 1.19 < ratio.value < 1.2, "large never had its limits, so it is no reference"
+    smaller = figures["limit changed to half or more of it: time to 90 %"]
+    assert (smaller.value, smaller.met, smaller.note) == (1.0, True, "48 of 48 within the goal, slowest 1 s")
+    added = figures["slowest transaction, added by a change"]
+    assert (added.value, added.met) == (40.0, True)
+    assert figures["p99 of a phase with a change, of that without"].value == 2.0
+    dead = {"case": "none", "pool": "balloon", "repeat": 6, "killed": True, "tainted": True, "phases": []}
+    slow = [trial("none", "balloon", 7 + repeat, 120, recovered=4.0, slowest=50.0 + repeat) for repeat in range(2)]
+    worse = {figure.name: figure for figure in limit_changes.figures([*natives, *balloons, *slow, dead])}
+    assert (worse["pool balloon: trials with an OOM kill"].note, worse["pool balloon: trials with an OOM kill"].met) == (
+        "1 of 15, in 112 changes",
+        False,
+    )
+    assert worse["limit changed to half or more of it: time to 90 %"].note == "48 of 52 within the goal, slowest 4 s"
