@@ -213,6 +213,15 @@ def test_samples_that_cannot_be_read_are_one_error(synthetic, tmp_path):
         write(tmp_path, record, results[:1], io.StringIO())
 
 
+@pytest.mark.parametrize("change", [{"started": 0.0}, {"ended": 1e300}])
+def test_times_that_are_years_apart_are_one_error(synthetic, tmp_path, change):
+    """Samples of each second since 1970 took all memory of the host."""
+    record, results = synthetic.density_run(8, seconds=3)
+    changed = [results[0].model_copy(update=change)]
+    with pytest.raises(RunDirectoryError, match=r"a time in the run's files is wrong: .* days, and an export has 105 at most"):
+        write(tmp_path / record.run, record, changed, io.StringIO())
+
+
 def test_hostile_words_stay_words(synthetic, tmp_path):
     record, results = synthetic.hostile(*synthetic.density_run(8, repeats=1))
     out = io.StringIO()

@@ -30,6 +30,8 @@ STEP = 1.0
 """Seconds between two samples of the current trial and phase."""
 RUN_STEP = 15.0
 """Seconds between two samples of constant facts of the run."""
+MOST_INSTANTS = 7 * 24 * 3600
+"""Instants of one trial, phase or run. Their samples are kept in memory."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def write(run: Path, record: RunRecord, results: list[TrialResult], out: TextIO)
     """Write the run as one exposition.
 
     Raises:
-        RunDirectoryError: the samples are unreadable.
+        RunDirectoryError: the samples are unreadable, or times are years apart.
         OSError: ``out`` is not writable.
     """
     count, first, last, families = 0, float("inf"), float("-inf"), 0
@@ -118,6 +120,12 @@ def _distinct(samples: list[Sample]) -> Iterator[Sample]:
 
 
 def _instants(start: float, end: float, step: float) -> Iterator[float]:
+    """Yield the instants of a span with its end. Raises RunDirectoryError for a span that no trial has: the run's files were changed."""
+    if end - start > MOST_INSTANTS * step:
+        raise RunDirectoryError(
+            f"a time in the run's files is wrong: {start:.0f} to {end:.0f} (seconds since 1970) are {(end - start) / 86400:,.0f} days, and "
+            f"an export has {MOST_INSTANTS * step / 86400:,.0f} at most"
+        )
     t = start
     while t < end:
         yield t
