@@ -14,12 +14,18 @@ MB = 2**20
 def test_pools_leave_a_guest_memory_for_its_system():
     container, guest = (_pool_sizes(1024 * MB, (100, 50, 25, 100), system) for system in (0, GUEST_SYSTEM))
     assert {pool: size // MB for pool, size in container.items()} == {
-        **{"small": 144, "middle": 304, "large": 608},
-        **{"quarter": 256, "balloon": 608},
+        "small": 144,
+        "middle": 304,
+        "large": 608,
+        "quarter": 256,
+        "balloon": 608,
     }
     assert {pool: size // MB for pool, size in guest.items()} == {
-        **{"small": 32, "middle": 192, "large": 496},
-        **{"quarter": 256, "balloon": 496},
+        "small": 32,
+        "middle": 192,
+        "large": 496,
+        "quarter": 256,
+        "balloon": 496,
     }
 
 
