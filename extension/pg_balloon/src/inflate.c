@@ -361,6 +361,13 @@ deadline_passed(instr_time since, double seconds)
 	return INSTR_TIME_GET_DOUBLE(now) >= seconds;
 }
 
+/* Return how many buffers may be inflated until floor or ceiling is reached. */
+static int64
+room_left(void)
+{
+	return Min(NBuffers - balloon_floor(), balloon_ceiling()) - balloon->nballooned;
+}
+
 /*
  * Move up to "want" buffers of a chunk with at most that usage count into the
  * balloon. Returns how many moved.
@@ -404,7 +411,7 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *
 	}
 
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
-	room = Min(NBuffers - balloon_floor(), balloon_ceiling()) - balloon->nballooned;
+	room = room_left();
 	for (int id = first; id < end; id++)
 		outside += balloon_has(id) ? 0 : 1;
 	room = Min(room, outside - BALLOON_STAY);
@@ -506,7 +513,7 @@ balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 	ranks = palloc_extended(sizeof(ChunkRank) * balloon_chunks(), MCXT_ALLOC_HUGE);
 	n = rank_chunks(ranks);
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
-	if (Min(NBuffers - balloon_floor(), balloon_ceiling()) - balloon->nballooned < buffers)
+	if (room_left() < buffers)
 		balloon->counters.limit_hits++;
 	LWLockRelease(balloon->lock);
 	INSTR_TIME_SET_CURRENT(counts_from);
@@ -528,8 +535,7 @@ balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 			taken = inflate_chunk(ranks[i].chunk, buffers - counted, usage, writing, memory,
 								  &counted, &moved);
 			done += taken;
-			if (taken == 0 &&
-				balloon->nballooned >= Min(NBuffers - balloon_floor(), balloon_ceiling()))
+			if (taken == 0 && room_left() <= 0)
 				goto enough;
 			if (moved >= (writing ? 1 : BALLOON_CHUNK) && deadline_passed(counts_from, seconds))
 				goto enough;
