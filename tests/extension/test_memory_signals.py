@@ -523,6 +523,8 @@ def test_parsers(c):
     assert not c.cgroup_path_of_process(b"0::/" + b"x" * 200, 2, path, 100), "too long"
     assert c.cgroup_mount(V2_MOUNT.encode(), 2, path, within, 100) and (path.value, within.value) == (b"/sys/fs/cgroup", b"/")
     assert not c.cgroup_mount(V2_MOUNT.encode(), 1, path, within, 100)
+    escaped = rb"30 23 0:26 /a\040b /mnt/c\134d\04 rw - cgroup2 cgroup2 rw" + b"\n"
+    assert c.cgroup_mount(escaped, 2, path, within, 100) and (path.value, within.value) == (rb"/mnt/c\d\04", b"/a b")
 
 
 @settings(max_examples=200, deadline=None)

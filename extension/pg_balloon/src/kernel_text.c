@@ -34,6 +34,25 @@ list_contains(const char *list, size_t length, const char *word)
 	return false;
 }
 
+/* Decode the escapes of mountinfo in place: "\040" is a blank, and so on. */
+static void
+unescape(char *path)
+{
+	char	   *to = path;
+
+	for (const char *from = path; *from; to++)
+	{
+		if (from[0] == '\\' && strspn(from + 1, "01234567") >= 3)
+		{
+			*to = (char) ((from[1] - '0') * 64 + (from[2] - '0') * 8 + (from[3] - '0'));
+			from += 4;
+		}
+		else
+			*to = *from++;
+	}
+	*to = '\0';
+}
+
 /*
  * Copy the path of this process's cgroup from the text of /proc/self/cgroup:
  * version 2 ("0::/a/b"), or version 1's memory controller ("4:memory:/a/b").
@@ -92,8 +111,12 @@ cgroup_mount(const char *mountinfo, int version, char *mount, char *mount_root, 
 				(version == 2 ? strcmp(type, "cgroup2") == 0
 				 : strcmp(type, "cgroup") == 0 &&
 				 list_contains(options, strlen(options), "memory")))
+			{
+				unescape(point);
+				unescape(root);
 				return copy_path(mount, size, point, strlen(point)) &&
 					copy_path(mount_root, size, root, strlen(root));
+			}
 		}
 		line = end ? end + 1 : NULL;
 	}
