@@ -267,6 +267,24 @@ def test_room_for_a_lower_limit_that_is_used_at_once_is_made_again(controller):
     assert actions(40 * MB)[-1] == INFLATE
 
 
+def test_room_for_a_limit_that_falls_again_is_made_without_a_further_wait(controller):
+    """Cgroup v1 keeps a limit that it refuses, so a manager lowers it step by step, as room is made."""
+    busy = {"hot": 1.0, "misses": 5000, "miss_cost": 2e-4}
+    limits, state = limits_for(2048 * MB), State()
+
+    def action(available: int, fell: int = 0) -> int:
+        return int(controller(limits, inputs(**busy, available=available, limit_fall=fell), state).action)
+
+    assert action(40 * MB, fell=64 * MB) == HOLD, "others may have idle pages"
+    assert [action(40 * MB), action(40 * MB)][-1] == INFLATE
+    assert action(170 * MB) == HOLD
+    for _ in range(5):
+        assert action(40 * MB, fell=64 * MB) == INFLATE
+        assert action(170 * MB) == HOLD
+    assert [action(170 * MB) for _ in range(40)] == [HOLD] * 40
+    assert action(40 * MB, fell=64 * MB) == HOLD, "the next one is a new one"
+
+
 def test_a_swapped_pool_does_not_shorten_the_hold_of_a_lower_limit(controller):
     limits, state = limits_for(2048 * MB), State(hold_s=3.0)
     swapped = controller(limits, inputs(available=10 * MB, hot=1.0, refaults=50000, own_refaults=50000), state)

@@ -39,6 +39,7 @@ class State(ctypes.Structure):
             for name in ("limit_fallen", "making_room_s", "exhausted_s", "idle_s", "refaulted", "own_refaulted", "swap_debt")
         ),
         *((name, ctypes.c_double) for name in ("since_inflated_s", "extra_quiet_s")),
+        ("falls_again", ctypes.c_bool),
         ("inflated_idle", ctypes.c_bool),
     ]
 

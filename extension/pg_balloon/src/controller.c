@@ -217,6 +217,7 @@ update_state(Step *step, BalloonControllerState *state)
 	state->limit_fallen = state->limit_fallen * exp(-dt / FALL_DECAY) + (double) input->limit_fall;
 	fell = state->limit_fallen > FALL * (double) input->limit;
 	state->limit_fallen = fell ? 0 : state->limit_fallen;
+	state->falls_again = state->making_room_s > 0 && (state->falls_again || fell);
 	if (fell || (state->making_room_s > 0 && input->available < high_watermark))
 		state->making_room_s = MADE_ROOM;
 	else
@@ -323,8 +324,9 @@ inflate_swapped(const Step *step, BalloonControllerState *state, BalloonDecision
 
 /*
  * Inflate a busy pool because the limit was lowered, after servers with idle
- * pages had WRITE_AFTER for theirs. Returns false if it was not, or if no
- * buffer may be inflated now.
+ * pages had WRITE_AFTER for theirs. A limit that falls further does not wait
+ * again. Returns false if it was not lowered, or if no buffer may be inflated
+ * now.
  *
  *	min(max_step, high_watermark - available, room)
  */
@@ -333,9 +335,10 @@ inflate_for_lower_limit(const Step *step, BalloonControllerState *state, Balloon
 {
 	const BalloonInput *input = step->input;
 	int64_t		missing = step->limits->high_watermark - input->available;
-	int64_t		most = max_step(step->limits->max_inflate_rate, state->shortage_s, input);
+	double		lasted = state->shortage_s + (state->falls_again ? WRITE_AFTER : 0);
+	int64_t		most = max_step(step->limits->max_inflate_rate, lasted, input);
 
-	if (state->making_room_s <= 0 || missing <= 0 || state->shortage_s <= WRITE_AFTER ||
+	if (state->making_room_s <= 0 || missing <= 0 || lasted <= WRITE_AFTER ||
 		step->room <= 0)
 		return false;
 	hold_growth(state, HOLD_BUSY);

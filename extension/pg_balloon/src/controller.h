@@ -78,6 +78,7 @@ typedef struct BalloonControllerState
 								 * watermark is kept */
 	double		since_inflated_s;	/* since idle pages were moved into the balloon */
 	double		extra_quiet_s;	/* idle time required beyond QUIET before inflating */
+	bool		falls_again;	/* the limit fell further while room was made for it */
 	bool		inflated_idle;	/* idle pages were inflated, and no need has followed yet */
 } BalloonControllerState;
 
