@@ -52,13 +52,25 @@ def test_perl(major: int, workshop: Any, own_place: Path, as_account: Any) -> No
     perl = _perl_modules(built)
     if shutil.which("prove") is None or subprocess.run(["perl", "-MIPC::Run", "-e", "1"], capture_output=True).returncode:
         pytest.skip("prove or Perl's IPC::Run is missing (on Debian: libipc-run-perl)")
-    tree = own_place / "tree"
-    shutil.copytree(built.tree, tree)
-    _give(own_place)
-    argv = ["make", "-C", str(tree), f"PG_CONFIG={built.original / 'pg_config'}", f"bindir={built.installation.bin}", f"PG_PERL={perl}"]
-    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", MARK: "1"} | built.library_path
-    finished = as_account([*argv, "prove_installcheck"], cwd=tree, env=environment)
+    finished = made("prove_installcheck", f"PG_PERL={perl}", built=built, place=own_place, as_account=as_account)
     assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+def test_installcheck(workshop: Any, own_place: Path, as_account: Any) -> None:
+    """The regression tests as a user of the extension runs them."""
+    finished = made("installcheck", built=workshop(15), place=own_place, as_account=as_account)
+    assert finished.returncode == 0 and "All 4 tests passed" in finished.stdout, finished.stdout + finished.stderr
+
+
+def made(target: str, *words: str, built: Any, place: Path, as_account: Any) -> subprocess.CompletedProcess[str]:
+    """Make a target of the extension in a tree of the ordinary user."""
+    tree = place / "tree"
+    shutil.copytree(built.tree, tree)
+    _give(place)
+    argv = ["make", "-C", str(tree), f"PG_CONFIG={built.original / 'pg_config'}", f"bindir={built.installation.bin}", *words, target]
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", MARK: "1"} | built.library_path
+    finished: subprocess.CompletedProcess[str] = as_account(argv, cwd=tree, env=environment)
+    return finished
 
 
 def _perl_modules(built: Any) -> Path:
