@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.host.cgroup_parent import read_layout, remedy
+from pgherd.host.facts import parse_process_limits
 from pgherd.node.local import LocalNode
 from reports import ACCOUNTS, OPEN_FILES, REMEDIES, TASKS, Account, OpenFiles, Remedy, Tasks
 
@@ -152,3 +153,16 @@ def test_a_limit_of_processes_is_refused_before_the_run_and_the_advised_one_is_e
         if ended.returncode == 0:
             break
     assert ended.returncode == 0, ended
+
+
+def test_limits_of_a_shell_are_named() -> None:
+    """A CPU time of 60 s would end each server, and a file size of 1 MB each database."""
+    shell = "ulimit -St 60; ulimit -Sf 1024; ulimit -Sv 8000000; cat /proc/self/limits"
+    limited = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout
+    assert parse_process_limits(limited) == [
+        "cpu time of a process (ulimit -t) is 60 seconds",
+        "file size of a process (ulimit -f) is 1048576 bytes",
+        "address space of a process (ulimit -v) is 8192000000 bytes",
+    ]
+    unlimited = re.sub(r"^(Max (?:cpu time|file size|data size|address space) +)\d+ ", r"\1unlimited ", limited, flags=re.MULTILINE)
+    assert parse_process_limits(unlimited) == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pgherd.host import cgroup_parent
 from pgherd.host.cgroup_parent import Hierarchy, enclosing_limits, parse_layout, read_layout
-from reports import GROUPS, Groups
+from reports import GROUPS, OTHER_LIMITS, Groups, OtherLimits
 
 SCOPE = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-u1.scope"
 UNIFIED = "/sys/fs/cgroup"
@@ -243,6 +243,35 @@ def test_surrounding_takes_the_tightest_of_the_chain(row: Groups, tmp_path: Path
     limits = enclosing_limits(node, read_layout(node))
     cores, memory, group = row.right
     assert (limits.cores, limits.memory, limits.memory_dir) == (cores, memory, group and f"{UNIFIED}/{group}")
+
+
+@pytest.mark.parametrize("row", OTHER_LIMITS, ids=lambda row: row.report)
+def test_limits_of_io_swap_and_huge_pages_are_kept_and_named(row: OtherLimits, tmp_path: Path, fake) -> None:
+    node = fake.unified(tmp_path, "/a.slice/b.scope")
+    for name, text in row.files.items():
+        (tmp_path / "sys/fs/cgroup" / name).write_text(f"{text}\n")
+    limits = enclosing_limits(node, read_layout(node))
+    assert [text.replace(f"{UNIFIED}/", "") for text in limits.others] == row.right and limits.exist == bool(row.right)
+    assert cgroup_parent.find(node).where == (f"{UNIFIED}/a.slice/b.scope" if row.right else UNIFIED)
+
+
+def test_v1_limits_of_io_and_swap(tmp_path: Path, fake) -> None:
+    blkio = "615 611 0:32 /docker/ab12 /sys/fs/cgroup/blkio ro,nosuid,nodev,noexec,relatime master:13 - cgroup cgroup rw,blkio\n"
+    files = {
+        "/proc/self/mountinfo": V1_IN_CONTAINER + blkio,
+        "/proc/self/cgroup": V1_OWN + "12:blkio:/docker/ab12/inner\n",
+        "/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes": "1073741824\n",
+        "/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device": "",
+        "/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device": "8:0 100\n",
+        "/sys/fs/cgroup/blkio/inner/blkio.throttle.write_iops_device": "8:16 50\n",
+        "/sys/fs/cgroup/blkio/inner/blkio.throttle.io_serviced": "8:16 Total 5\n",
+    }
+    node = fake.FakeNode(tmp_path, files)
+    assert enclosing_limits(node, read_layout(node)).others == (
+        "blkio.throttle.write_iops_device of /sys/fs/cgroup/blkio/inner is 8:16 50",
+        "blkio.throttle.write_iops_device of /sys/fs/cgroup/blkio is 8:0 100",
+        "memory.memsw.limit_in_bytes of /sys/fs/cgroup/memory is 1073741824",
+    )
 
 
 def test_v1_limits(tmp_path: Path, fake) -> None:

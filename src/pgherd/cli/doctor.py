@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -106,11 +107,14 @@ def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
 
 
 def _server_user() -> tuple[str | None, str]:
-    """Return the user of servers (None: the current one) and the reason why there is none, or ''."""
+    """Return the user of servers (None: the current one) and the reason why no server can be made, or ''."""
+    from pgherd.host.paths import cache_dir, state_dir
     from pgherd.host.server_user import require_initdb, server_account
     from pgherd.model.errors import PgherdError
 
     try:
+        state_dir()
+        cache_dir()
         account = server_account()
         require_initdb(account)
         return account, ""
@@ -119,11 +123,15 @@ def _server_user() -> tuple[str | None, str]:
 
 
 def _free_bytes() -> dict[str, int]:
-    """Return directory → available bytes, for runs and for data directories."""
+    """Return directory → available bytes, for runs and, if the user has a place for them, for data directories."""
     from pgherd.host.paths import cache_dir
+    from pgherd.model.errors import CapabilityError
 
+    places = [Path.cwd()]
+    with contextlib.suppress(CapabilityError):  # _server_user shows it
+        places.append(cache_dir())
     available = {}
-    for path in (Path.cwd(), cache_dir()):
+    for path in places:
         existing = path
         while not existing.exists():
             existing = existing.parent
@@ -203,6 +211,7 @@ def host_lines(facts: HostFacts) -> list[tuple[str, str]]:
         ("swap", _bytes(facts.swap) if facts.swap else "none"),
         ("huge pages", f"reserved {pages}; transparent: {facts.transparent_huge_pages or 'not supported'}"),
         ("cgroups", cgroups),
+        *([("inherited limits", ", ".join(facts.enclosing_limits))] if facts.enclosing_limits else []),
         ("block devices", devices or "none visible"),
     ]
 
@@ -255,10 +264,13 @@ def balloon_check(node: Node, installations: Sequence[Installation]) -> StudyCap
 def swap_check(node: Node) -> StudyCapability:
     """Check which kinds of swap a run that overcommits memory can create."""
     from pgherd.host import paths, swap
-    from pgherd.model.errors import PgherdError
+    from pgherd.model.errors import CapabilityError, PgherdError
     from pgherd.model.run import Swap
 
-    cache = next(path for path in (paths.cache_dir(), *paths.cache_dir().parents) if path.is_dir())
+    try:
+        cache = next(path for path in (paths.cache_dir(), *paths.cache_dir().parents) if path.is_dir())
+    except CapabilityError as error:
+        return StudyCapability("swap", "unavailable", "swap for runs that overcommit memory: none", str(error))
     kinds = {"zram": Swap(kind="zram", size=swap.LEAST), "file": Swap(kind="file", size=swap.LEAST, path=str(cache))}
     missing: dict[str, str] = {}
     for kind, requested in kinds.items():
@@ -279,7 +291,7 @@ def vm_check(node: Node) -> StudyCapability:
 
     capability = "databases in virtual machines"
     missing = []
-    for require in (hypervisor.program, disk_image.mkfs, initramfs.busybox):
+    for require in (paths.cache_dir, hypervisor.program, disk_image.mkfs, initramfs.busybox):
         try:
             require()
         except CapabilityError as error:

@@ -28,6 +28,9 @@ Kind = Literal["v1", "v2", "hybrid", "none"]
 _UNLIMITED_V1 = 1 << 60
 """v1 writes 'no limit' as the largest page-aligned number of bytes. Larger values than this one are no limit."""
 
+_V1_THROTTLES = re.compile(r"blkio\.throttle\.(?:read|write)_(?:bps|iops)_device")
+_V2_LIMITS = re.compile(r"io\.max|memory\.swap\.(?:max|high)|hugetlb\.\w+(?:\.rsvd)?\.max")
+
 LEAF = f"{PREFIX}leaf"
 _V1 = ("blkio", "cpu", "cpuacct", "cpuset", "memory")
 _V2 = ("cpu", "cpuset", "io", "memory")
@@ -102,12 +105,18 @@ class EnclosingLimits:
 
     None means no limit.
 
-    ``memory_dir`` is the group with the lowest memory limit.
+    ``memory_dir`` is the group with the lowest memory limit. ``others`` describes each limit of I/O, swap and huge pages.
     """
 
     cores: float | None = None
     memory: int | None = None
     memory_dir: str | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a limit, which groups elsewhere may evade."""
+        return self.cores is not None or self.memory is not None or bool(self.others)
 
 
 def read_layout(node: Node) -> CgroupHierarchies:
@@ -179,7 +188,19 @@ def enclosing_limits(node: Node, layout: CgroupHierarchies) -> EnclosingLimits:
             if limit is not None:
                 limits.append((limit, directory))
     memory, memory_dir = min(limits, default=(None, None))
-    return EnclosingLimits(min(quotas, default=None), memory, memory_dir)
+    return EnclosingLimits(min(quotas, default=None), memory, memory_dir, tuple(_other_limits(node, layout)))
+
+
+def _other_limits(node: Node, layout: CgroupHierarchies) -> Iterator[str]:
+    """Describe each limit of I/O, swap and huge pages around this process."""
+    files = [(layout.v1.get("blkio"), _V1_THROTTLES), (layout.v1.get("memory"), re.compile(r"memory\.memsw\.limit_in_bytes"))]
+    files += [(layout.v1.get("hugetlb"), re.compile(r"hugetlb\.\w+(?:\.rsvd)?\.limit_in_bytes")), (layout.v2, _V2_LIMITS)]
+    for hierarchy, names in files:
+        for directory in hierarchy.chain() if hierarchy is not None else ():
+            for name in filter(names.fullmatch, names_in(node, directory)):
+                value = "; ".join(text_of(node, f"{directory}/{name}").splitlines())
+                if value and value != "max" and not (value.isdigit() and int(value) >= _UNLIMITED_V1):
+                    yield f"{name} of {directory} is {value}"
 
 
 def _number(node: Node, path: str) -> int | None:
@@ -263,9 +284,8 @@ def _find_v1(node: Node, layout: CgroupHierarchies) -> CgroupParent:
     # Below this process's group if that is limited, so that its limits also apply to the servers. Otherwise at the
     # top, where only the host's groups compete.
     limits = enclosing_limits(node, layout)
-    limited = limits.cores is not None or limits.memory is not None
     failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for nested in (True,) if limited else (False, True):
+    for nested in (True,) if limits.exist else (False, True):
         parents = {name: layout.v1[name].own_dir if nested else layout.v1[name].mount for name in _V1 if name in layout.v1}
         try:
             for directory in dict.fromkeys(parents[name] for name in sorted(_REQUIRED)):
@@ -295,7 +315,7 @@ def _find_v2(node: Node, layout: CgroupHierarchies) -> CgroupParent:
     limits = enclosing_limits(node, layout)
     candidates = [current]
     is_root_group = not node.exists(f"{top}/cgroup.type")  # only the root of the complete tree has no cgroup.type
-    if is_root_group and limits.cores is None and limits.memory is None:
+    if is_root_group and not limits.exist:
         candidates = list(dict.fromkeys([top, current]))
     reasons: list[str] = []
     number: int | None = None

@@ -41,6 +41,9 @@ _HYPERVISOR_VENDORS = (
 )
 _HYPERVISOR_CLOCKS = (("kvm-clock", "KVM"), ("hyperv", "Microsoft Hyper-V"), ("xen", "Xen"))
 
+_PROCESS_LIMITS = {"Max cpu time": "-t", "Max file size": "-f", "Max data size": "-d", "Max address space": "-v"}
+"""Limit in /proc/PID/limits → option of the shell's ulimit."""
+
 _SECTOR = 512
 """Unit of /sys/block/*/size in bytes, regardless of the device's block size."""
 
@@ -100,6 +103,7 @@ def gather(node: Node) -> HostFacts:
         cgroup=layout.kind,
         cgroup_writable=cgroup_parent,
         cgroup_missing=reason,
+        enclosing_limits=(*limits.others, *parse_process_limits(text_of(node, "/proc/self/limits"))),
         devices=tuple(_devices(node)),
         root=re.search(r"^Uid:\s+\d+\s+0\s", text_of(node, "/proc/self/status"), re.MULTILINE) is not None,
     )
@@ -114,6 +118,12 @@ def parse_meminfo(text: str) -> dict[str, int]:
     for name, number, unit in re.findall(r"^(\S+):\s+(\d+)(?: (kB))?$", text, re.MULTILINE):
         values[name] = int(number) * (1024 if unit else 1)
     return values
+
+
+def parse_process_limits(text: str) -> list[str]:
+    """Describe the limits in /proc/PID/limits (proc(5)) that end or stop a server: of its files, its memory and its CPU time."""
+    found = re.findall(rf"^({'|'.join(_PROCESS_LIMITS)}) +(\d+) +\S+ +(\w+)", text, re.MULTILINE)
+    return [f"{name[4:]} of a process (ulimit {_PROCESS_LIMITS[name]}) is {value} {unit}" for name, value, unit in found]
 
 
 def parse_os_release(text: str) -> str:

@@ -67,8 +67,7 @@ def _of_groups(node: Node, layout: CgroupHierarchies, in_cgroups: bool) -> list[
 
 def _leave_their_group(node: Node, layout: CgroupHierarchies) -> bool:
     """Return True if the cgroups of servers are at the top of cgroup v2 (``cgroup_parent.find``)."""
-    limits = enclosing_limits(node, layout)
-    return os.geteuid() == 0 and limits.cores is None and limits.memory is None
+    return os.geteuid() == 0 and not enclosing_limits(node, layout).exist
 
 
 def _of_user(node: Node, uid: int) -> list[TaskLimit]:

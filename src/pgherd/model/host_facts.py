@@ -49,6 +49,9 @@ class HostFacts(Model):
     cgroup: str = Field("none", description="v1, v2, hybrid or none")
     cgroup_writable: str | None = Field(None, description="cgroup in which pgherd can create groups, or None")
     cgroup_missing: str = Field("", description="reason, and the change that would enable it")
+    enclosing_limits: tuple[str, ...] = Field(
+        (), description="limits of control groups (I/O, swap, huge pages) and of this process (ulimit) that servers inherit"
+    )
     devices: tuple[BlockDevice, ...] = ()
     root: bool = False
 

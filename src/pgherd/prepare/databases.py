@@ -309,6 +309,8 @@ def complete(
         changes.insert(0, f"control groups below {facts.cgroup_writable or 'the delegated subtree'}")
     if facts.core_note:
         told.append(f"Cores of this host: {facts.core_note}")
+    if facts.enclosing_limits and not external:
+        told.append(f"The servers inherit limits around pgherd: {', '.join(facts.enclosing_limits)}.")
     return PreparedStudy(
         study=study,
         options=options,

@@ -168,6 +168,7 @@ def host_facts(facts: HostFacts) -> list[tuple[str, str]]:
         ("transparent huge pages", clean(facts.transparent_huge_pages or unknown)),
         ("cgroups", clean(facts.cgroup) + (f", writable: {clean(facts.cgroup_writable)}" if facts.cgroup_writable else "")),
         *([("cgroups missing", clean(facts.cgroup_missing))] if facts.cgroup_missing else []),
+        *([("limits that servers inherit", clean(", ".join(facts.enclosing_limits)))] if facts.enclosing_limits else []),
         *((f"device {clean(device.name)}", _device(device)) for device in facts.devices),
         ("operating system", ", ".join(filter(None, (clean(facts.os), f"Linux {clean(facts.kernel)}")))),
         ("run as root", "yes" if facts.root else "no"),
