@@ -128,6 +128,23 @@ def test_an_extension_that_must_be_preloaded_is_loaded_with_it(pgherd, files: Pa
     assert trials and all(trial["error"] is None and trial["phases"][0]["targets"][0]["throughput"] > 10 for trial in trials)
 
 
+def test_statements_that_need_a_setting_are_loaded_with_it(pgherd, place: Path) -> None:
+    """The settings are those of the loading server, of the rehearsal and of the measured server."""
+    init = place / "init.sql"
+    init.write_text(
+        "CREATE TABLE t AS SELECT DATE '31/12/2020' AS a;\nBEGIN;\nINSERT INTO t SELECT DATE '30/12/2020';\nPREPARE TRANSACTION 'p';\n"
+        "COMMIT PREPARED 'p';\n"
+    )
+    (place / "count.sql").write_text("SELECT 1 / (count(*) - 1) FROM t;\n")
+    words = ("--init-script", str(init), "--script", str(place / "count.sql"), "--read-only", "--duration", "1s")
+    for chosen, message in (((), "out of range"), (("DateStyle=ISO, DMY",), "prepared transactions are disabled")):
+        refused = pgherd("density", *SMALL, *words, *(word for setting in chosen for word in ("--set", setting)))
+        assert refused.code == 2 and message in refused.message, refused
+    ended = pgherd("density", *SMALL, *words, "--set", "DateStyle=ISO, DMY", "--set", "max_prepared_transactions=2")
+    assert ended.code in (0, 1), ended
+    assert pgherd.trials()[0]["error"] is None
+
+
 @pytest.mark.parametrize("row", [*RATES, *LONG_TRANSACTIONS, *EMPTY_DATABASES], ids=lambda row: row.report)
 def test_what_gives_no_number_is_refused_before_the_run(pgherd, place, row: Refused) -> None:
     for name, text in row.files.items():

@@ -88,7 +88,7 @@ def test_a_dry_run_loads_and_starts_nothing(world):
 
 def test_scripts_are_tried_with_the_settings_that_they_may_need(world):
     world.load(False, "search_path=app", "app.tenant=7", "shared_buffers=900TB", "port=1")
-    assert world.settings == {"search_path": "app", "app.tenant": "7"}
+    assert world.settings == {"search_path": "app", "app.tenant": "7", "max_wal_senders": "0"}
 
 
 def test_a_setting_that_postgresql_refuses_is_said_before_a_server_is_started(world):

@@ -83,6 +83,14 @@ def test_pgbench_error(case: str, protocol: str, major: int) -> None:
     assert "aborted" not in message and '"-"' not in message and "\n" not in message
 
 
+@pytest.mark.parametrize("severity", ["FEHLER", "ERREUR", "错误"])
+def test_the_error_of_a_server_in_another_language(severity: str) -> None:
+    captured = json.loads((FIXTURES / "pgbench-errors-15.json").read_text())["gset"]
+    english = pgbench_error(captured["simple"]["err"], "mine.sql", captured["script"])
+    message = pgbench_error(captured["simple"]["err"].replace("ERROR", severity), "mine.sql", captured["script"])
+    assert message == english.replace("ERROR", severity) and f"{severity}:  division by zero" in message
+
+
 @pytest.mark.parametrize("major", [15, 18])
 def test_an_unset_variable_shows_in_the_simple_protocol_only(major: int) -> None:
     """Dry runs use it first, because in prepared mode the variable is silently NULL."""

@@ -9,6 +9,7 @@ from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import UsageError
 from pgherd.model.load import ClientPlace, Protocol, Script
 from pgherd.model.trial import State
+from pgherd.model.units import format_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres.external_server import ExternalDatabaseInfo
 from pgherd.study.database_options import READ_ONLY, BuiltinWorkload, Scheduler
@@ -110,7 +111,7 @@ def choose_load(requested: RequestedLoad, node: Node) -> DatabaseLoad:
     Raises:
         UsageError: options contradict each other, the rate is too low, or ``--init-script`` or a data file of it cannot be read.
     """
-    require_rate(requested)
+    require_rate(requested.rate, requested.duration)
     mix = own_mix(requested)
     own = mix if not requested.init else None
     parsed, read_only, about_scripts = scripts(requested, mix, node)
@@ -140,21 +141,38 @@ def choose_load(requested: RequestedLoad, node: Node) -> DatabaseLoad:
     )
 
 
-def require_rate(requested: RequestedLoad) -> None:
+def require_rate(rate: float | None, duration: float | None) -> None:
     """Require a rate at which a trial has some transactions.
 
     At a lower one pgbench ends before its time if no further transaction is due, and does not end at its stop signal until one is due.
 
+    Args:
+        rate: transactions per second of a database. None: no limit.
+        duration: measured time of a trial in seconds. None: the study chooses it later.
+
     Raises:
         UsageError: The rate is lower. The message contains the lowest rate.
     """
-    if requested.rate is None or requested.duration is None:
+    if rate is None or duration is None:
         return
-    lowest = ceil(100 * LEAST_TRANSACTIONS / min(requested.duration, _LONGEST_GAP_S)) / 100
-    if requested.rate < lowest:
+    lowest = ceil(100 * LEAST_TRANSACTIONS / min(duration, _LONGEST_GAP_S)) / 100
+    if rate < lowest:
         raise UsageError(
-            f"--rate {requested.rate:g} is too low: {LEAST_TRANSACTIONS} transactions of a database must be due in "
-            f"{requested.duration:g} s (--duration) and in any minute; give --rate {lowest:g} or more"
+            f"--rate {rate:g} is too low: {LEAST_TRANSACTIONS} transactions of a database must be due in "
+            f"{duration:g} s (--duration) and in any minute; give --rate {lowest:g} or more"
+        )
+
+
+def require_window(pace: float | None, duration: float | None) -> None:
+    """Require a measured time (s) that is not shorter than a transaction of the user's scripts, which takes ``pace`` s with one client.
+
+    Raises:
+        UsageError: It is shorter. The message contains a long enough one.
+    """
+    if pace is not None and duration is not None and pace > duration:
+        raise UsageError(
+            f"a transaction of the scripts takes {format_seconds(pace)} with one client, longer than the measured time of a trial "
+            f"({format_seconds(duration)}); give --duration {ceil(10 * pace)}s or more, or make it shorter"
         )
 
 

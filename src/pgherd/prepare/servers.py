@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil
 from pathlib import Path
 
 from pgherd.host import paths
@@ -16,7 +15,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.fleet import FleetServer, ListedServer
 from pgherd.model.load import transaction_timeout
 from pgherd.model.prometheus import PrometheusSource
-from pgherd.model.units import format_bytes, format_seconds
+from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import (
     clones,
@@ -38,7 +37,7 @@ from pgherd.postgres.settings import PRIVATE, ChosenSettings, SettingRow
 from pgherd.postgres.version_differences import ServerDefaults, VersionDifference
 from pgherd.prepare import fleet, server_observation
 from pgherd.prepare.guests import GUEST_SYSTEM
-from pgherd.prepare.load import DatabaseLoad, RequestedLoad
+from pgherd.prepare.load import DatabaseLoad, RequestedLoad, require_window
 from pgherd.prepare.prepared_study import PreparedStudy, Workspace
 from pgherd.study.database_options import READ_ONLY
 from pgherd.workloads import user_script as user_scripts
@@ -360,18 +359,14 @@ def tried_size(workspace: Workspace, servers: ServerChoice, load: DatabaseLoad) 
         pace = user_scripts.pace(
             server, database.name, load.scripts, scale=load.scale, protocol=load.protocol, timeout=timeout, read_only=load.assumed
         )
-    if pace is not None and load.duration is not None and pace > load.duration:
-        raise UsageError(
-            f"a transaction of the scripts takes {format_seconds(pace)} with one client, longer than the measured time of a trial "
-            f"({format_seconds(load.duration)}); give --duration {ceil(10 * pace)}s or more, or make it shorter"
-        )
+    require_window(pace, load.duration)
     return DatabaseSize(size, pace)
 
 
 def _settings_of_scripts(workspace: Workspace, servers: ServerChoice) -> dict[str, str]:
     """Return the settings of --set, because a script may need them: a search_path, a library, a custom variable.
 
-    Libraries and their settings are also those of --settings-from. Memory sizes are omitted, because they apply only to the
+    Those under which an SQL file is loaded are also taken from --settings-from. Memory sizes are omitted, because they apply only to the
     measured servers. Raises UsageError if PostgreSQL rejects a setting.
     """
     node, usable, account, directory = workspace.node, servers.usable, workspace.account, str(workspace.directory)
@@ -379,6 +374,7 @@ def _settings_of_scripts(workspace: Workspace, servers: ServerChoice) -> dict[st
     by_set = {name: value for name, value in servers.requested.by_set.items() if name not in (*PRIVATE, *_SIZES)}
     settings = {**user_scripts.loading_settings(copied), **by_set}
     if settings:
+        settings.setdefault("max_wal_senders", "0")  # with more, PostgreSQL refuses a wal_level of minimal
         settings_validation.validate(node, usable, settings, account, directory)
     return settings
 

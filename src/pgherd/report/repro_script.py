@@ -37,7 +37,7 @@ from pgherd.study.study import studies
 from pgherd.workloads import bundled_scripts
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
 from pgherd.workloads.user_script import load_arguments as psql_arguments
-from pgherd.workloads.user_script import loading_settings
+from pgherd.workloads.user_script import settings_of_contents
 
 # Placeholders of the script's variables in arguments made by other code.
 _BIN, _WORK = "\0BIN\0", "\0WORK\0"
@@ -162,7 +162,7 @@ def _contents(server: Server) -> _Contents:
 
 def _loading(server: Server) -> dict[str, str]:
     """Return the settings of the server during loading."""
-    return {**LOADING, **(loading_settings(server.settings) if any(database.init for database in server.databases) else {})}
+    return {**LOADING, **settings_of_contents(server)}
 
 
 def _loaded(servers: list[Server]) -> dict[_Contents, tuple[str, Server]]:

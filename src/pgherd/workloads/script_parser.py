@@ -40,6 +40,10 @@ _PSQL = re.compile(
 )
 
 
+_IGNORES = re.compile(r"\\(?:unset\s+'?ON_ERROR_STOP\b|set\s+'?ON_ERROR_STOP'?\s+'?(?i:0|off?|no?|f(?:a(?:l(?:se?)?)?)?)'?\s*$)")
+"""Command of psql that lets it go on after errors. A value may be shortened (ParseVariableBool in variables.c)."""
+
+
 class _Token(NamedTuple):
     """Token of a script: its kind (a group of the patterns), its text and its span."""
 
@@ -82,6 +86,11 @@ def backslash_commands(script: str, *, psql: bool) -> list[tuple[int, str]]:
     """Return (line, name) of the backslash commands of a file for psql or pgbench, outside of quotes, comments and inline rows."""
     tokens = _psql_tokens(script) if psql else _tokens(script, _PGBENCH)
     return [(_line(script, token.start), _command_of(token)) for token in tokens if token.kind == "meta"]
+
+
+def line_of_ignored_errors(script: str) -> int | None:
+    """Return the first line of an SQL file for psql after which errors do not end it (\\unset and \\set ON_ERROR_STOP), or None."""
+    return next((_line(script, token.start) for token in _psql_tokens(script) if token.kind == "meta" and _IGNORES.match(token.text)), None)
 
 
 def without_comments(script: str) -> str:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pgherd.model.deployment import Database, InitData
+from pgherd.model.deployment import Database, InitData, Server
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.load import MIN_TRANSACTION_TIMEOUT_S, Protocol, Script
 from pgherd.node.protocol import Command, DataLoader, LoaderServer, Node, Say, silent
 from pgherd.workloads import Query, bundled_scripts, client_options, pgbench
-from pgherd.workloads.script_parser import backslash_commands, command_lines, named_words, without_comments
+from pgherd.workloads.script_parser import backslash_commands, command_lines, line_of_ignored_errors, named_words, without_comments
 
 _BUILTIN = "builtin:"
 _PROGRAMS = ("shell", "setshell")
@@ -29,12 +29,36 @@ _DIGEST_TIMEOUT_S = 3600.0
 _WRITABLE = re.compile(r"\bread\s+write\b|\b(?:default_)?transaction_read_only\b", re.IGNORECASE)
 _LEAVES = re.compile(r"\bprepare\s+transaction\b", re.IGNORECASE)
 _TEMPORARY = re.compile(r"\b(?:create|into)\s+(?:(?:local|global)\s+)?temp(?:orary)?\b", re.IGNORECASE)
-_INCLUDES = ("i", "ir", "include", "include_relative")
-_LIBRARIES = (
-    *("shared_preload_libraries", "session_preload_libraries", "local_preload_libraries"),
-    *("dynamic_library_path", "extension_control_path"),
+_REFUSED = {
+    **dict.fromkeys(
+        ("c", "connect"),
+        "changes to another database, but the scripts run in the one that pgherd creates; remove the line, and also CREATE DATABASE "
+        "(pg_dump without -C writes neither)",
+    ),
+    **dict.fromkeys(
+        ("i", "ir", "include", "include_relative"),
+        "includes another file, but only this file identifies the database, so a change of the other one would not be detected; put both "
+        "into one file",
+    ),
+    **dict.fromkeys(("q", "quit"), "ends the file, so that the database may lack what follows; remove the line, or what follows it"),
+}
+"""Command of psql that an --init-script must not contain → why, and what to do."""
+_LOADING = frozenset(
+    [
+        *("shared_preload_libraries", "session_preload_libraries", "local_preload_libraries"),
+        *("dynamic_library_path", "extension_control_path"),
+        # Without them a statement fails.
+        *("wal_level", "max_replication_slots", "max_prepared_transactions", "max_locks_per_transaction", "max_worker_processes"),
+        *("check_function_bodies", "row_security", "allow_in_place_tablespaces"),
+        # Under them a statement means or stores another thing.
+        *("default_toast_compression", "default_table_access_method", "default_statistics_target", "default_text_search_config"),
+        *("search_path", "datestyle", "intervalstyle", "timezone", "timezone_abbreviations", "lc_monetary", "lc_numeric", "lc_time"),
+        *("standard_conforming_strings", "backslash_quote", "array_nulls", "transform_null_equals", "xmloption", "track_commit_timestamp"),
+    ]
 )
-_CONNECTS = ("c", "connect")
+"""Settings under which an SQL file is loaded, beside those of libraries, which have a dot."""
+_TRANSLATED = r"^pgbench: (?:error|fatal): .*?(?P<text>[^\W\d_]+:  .*)"
+"""Error of a server whose lc_messages is not English: a word, a colon and two blanks."""
 _NO_OBJECTS = """SELECT NOT EXISTS (SELECT FROM pg_class WHERE oid >= 16384) AND NOT EXISTS (SELECT FROM pg_proc WHERE oid >= 16384)
 AND NOT EXISTS (SELECT FROM pg_largeobject_metadata)"""
 """Query whether a database has only objects of initdb, whose OIDs are below FirstNormalObjectId."""
@@ -62,8 +86,13 @@ def is_provided(script: Script) -> bool:
 
 
 def loading_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a measured server that an SQL file may need while it is loaded: libraries, and settings of libraries."""
-    return {name: value for name, value in settings.items() if value and (name in _LIBRARIES or "." in name)}
+    """Return the settings of a measured server that an SQL file may need while it is loaded, or that change what it stores."""
+    return {name: value for name, value in settings.items() if value and (name.lower() in _LOADING or "." in name)}
+
+
+def settings_of_contents(server: Server) -> dict[str, str]:
+    """Return the settings that determine what a server's databases contain: those under which an SQL file is loaded."""
+    return loading_settings(server.settings) if any(database.init for database in server.databases) else {}
 
 
 def load_arguments(scale: int) -> list[str]:
@@ -132,22 +161,19 @@ class ScriptWorkload:
         """Return the loader of the --init-script file, or of pgbench's tables.
 
         Raises:
-            UsageError: The file cannot be read, or includes other SQL files.
+            UsageError: The file cannot be read, or contains a command after which the database may be another or incomplete.
         """
         if database.init is None:
             return pgbench.PgbenchLoader(database=database.name, scale=database.scale, partitions=database.partitions)
         text = _text(node, "--init-script", database.init)
         for line, command in backslash_commands(text, psql=True):
-            if command in _CONNECTS:
-                raise UsageError(
-                    f"--init-script {database.init}:{line}: \\{command} changes to another database, but the scripts run in the one that "
-                    "pgherd creates; remove the line, and also CREATE DATABASE (pg_dump without -C writes neither)"
-                )
-            if command in _INCLUDES:
-                raise UsageError(
-                    f"--init-script {database.init}:{line}: \\{command} includes another file, but only this file identifies the database, "
-                    "so a change of the other one would not be detected; put both into one file"
-                )
+            if command in _REFUSED:
+                raise UsageError(f"--init-script {database.init}:{line}: \\{command} {_REFUSED[command]}")
+        if (ignoring := line_of_ignored_errors(text)) is not None:
+            raise UsageError(
+                f"--init-script {database.init}:{ignoring}: after this line an error would go unnoticed, and the database may be "
+                "incomplete; remove the line, and write DROP … IF EXISTS or CREATE … IF NOT EXISTS where an error is expected"
+            )
         data = database.init_data or find_init_data(node, database.init, text)
         contents = f"{text}\0{data.digest}" if data.files else text
         digest = hashlib.sha256(contents.encode(errors="surrogateescape")).hexdigest()[:12]
@@ -425,7 +451,7 @@ def pgbench_error(err: str, source: str, text: str) -> str:
 
 def _server_message(err: str) -> tuple[str, int]:
     """Return PostgreSQL's first error in a client's standard error, and the line of the statement that it refers to."""
-    error = re.search(r"(?:ERROR|FATAL|PANIC):  .*", err)
+    error = re.search(r"(?P<text>(?:ERROR|FATAL|PANIC):  .*)", err) or re.search(_TRANSLATED, err, re.MULTILINE)
     if not error:
         messages = re.findall(
             r"^pgbench: (?:error|fatal): (?!Run was aborted)(?:client \d+ aborted in .*?; |.*? command \d+: )?(.*)", err, re.MULTILINE
@@ -437,7 +463,7 @@ def _server_message(err: str) -> tuple[str, int]:
     notes = re.findall(
         r"^(?:DETAIL|HINT|CONTEXT): .*", re.split(r"^pgbench: ", after, maxsplit=1, flags=re.MULTILINE)[0], flags=re.MULTILINE
     )
-    parts = [error[0], *([f"at '{position[2].strip()}'"] if position else []), *notes]
+    parts = [error["text"], *([f"at '{position[2].strip()}'"] if position else []), *notes]
     return " ".join(parts), int(position[1]) if position else 1
 
 

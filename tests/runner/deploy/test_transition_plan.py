@@ -6,8 +6,8 @@ from pgherd.model.deployment import Container, Database, Deployment, Host, Serve
 from pgherd.runner.deploy.transition_plan import RunningServer, plan, volumes_of
 
 
-def server(settings=None, scale=10, version="15.1", **more):
-    return Server(bin="/pg/bin", version=version, settings=settings or {}, databases=(Database(scale=scale),), **more)
+def server(settings=None, scale=10, version="15.1", init=None, **more):
+    return Server(bin="/pg/bin", version=version, settings=settings or {}, databases=(Database(scale=scale, init=init),), **more)
 
 
 def container(name="c1", vcpus=None, **of_server):
@@ -52,6 +52,19 @@ def test_what_is_up_already_is_kept():
 )
 def test_the_least_that_does(wanted, state, step):
     assert plan(up(container()), deployed(wanted), state, how).steps == {KEY: step}
+
+
+@pytest.mark.parametrize(
+    ("init", "settings", "step"),
+    [
+        ("i.sql", {"default_toast_compression": "lz4"}, "restore"),
+        ("i.sql", {"shared_preload_libraries": "pg_stat_statements"}, "restore"),
+        ("i.sql", {"work_mem": "8MB"}, "reload"),
+        (None, {"default_toast_compression": "lz4"}, "reload"),
+    ],
+)
+def test_data_that_another_setting_would_have_loaded_differently_are_restored(init, settings, step):
+    assert plan(up(container(init=init)), deployed(container(init=init, settings=settings)), "warm", how).steps == {KEY: step}
 
 
 def test_a_dead_server_is_restored():

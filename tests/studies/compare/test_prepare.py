@@ -66,6 +66,24 @@ def test_the_first_of_several_variants_is_the_baseline():
     assert prepared_study.options.time_budget > prepared(variant=("x:jit=off",)).options.time_budget
 
 
+def test_the_rate_must_do_for_the_length_of_its_own_trials():
+    """They last 5 s, and those of density, whose options these are, 9 s."""
+    with pytest.raises(UsageError, match=r"variant 'base': --rate 1.5 is too low: .* in 5 s .*; give --rate 2 or more"):
+        prepared(variant=("x:jit=off",), rate=1.5, interleave="trials")
+    assert options_of(prepared(variant=("x:jit=off",), rate=2.0, interleave="trials"), "x")["rate"] == 2.0
+
+
+def test_a_transaction_must_not_be_longer_than_the_trials(monkeypatch):
+    prepare_of_density = prepared_study.prepare
+
+    def slow(*inputs, **options):
+        return replace(prepare_of_density(*inputs, **options), pace=6.0)
+
+    monkeypatch.setattr(prepared_study, "prepare", slow)
+    with pytest.raises(UsageError, match=r"takes 6 s with one client, longer than .* \(5 s\); give --duration 60s or more"):
+        prepared(variant=("x:jit=off",))
+
+
 def test_what_writes_begins_fresh_and_gets_longer_trials():
     reads, writes = (prepared(variant=("x:jit=off",), workload=name) for name in ("select-only", "tpcb-like"))
     assert {trial.state for trial in variants.block_trials(writes.options, 0)} == {"fresh"}

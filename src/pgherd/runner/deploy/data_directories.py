@@ -24,7 +24,7 @@ from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by, wal_dire
 from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.workloads.registry import loaders
-from pgherd.workloads.user_script import loading_settings
+from pgherd.workloads.user_script import settings_of_contents
 
 PORT = 5432
 _KILL_TIMEOUT_S = 5.0
@@ -44,7 +44,7 @@ class Templates:
     def of(self, server: Server) -> Template:
         """Return the template for this server's databases. Raises as ``templates.ensure``."""
         databases = "".join(database.model_dump_json() for database in server.databases)
-        key = f"{server.bin} {server.checksums} {loading_settings(server.settings)} {databases}"
+        key = f"{server.bin} {server.checksums} {settings_of_contents(server)} {databases}"
         if key not in self._templates:
             node, account = self._session.node, self._session.account
             sockets = self._session.sockets / "template"

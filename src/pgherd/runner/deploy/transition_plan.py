@@ -9,6 +9,7 @@ from typing import Literal
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, Deployment, Server, Volume
 from pgherd.model.trial import State
+from pgherd.workloads.user_script import settings_of_contents
 
 Step = Literal["keep", "reload", "restart", "restore", "attach"]
 ORDER: tuple[Step, ...] = ("keep", "reload", "restart", "restore", "attach")
@@ -122,4 +123,4 @@ def _shape(container: Container) -> Container:
 
 
 def _content(server: Server) -> Server:
-    return server.model_copy(update={"settings": {}, "transparent_huge_pages": None, "sched_batch": False})
+    return server.model_copy(update={"settings": settings_of_contents(server), "transparent_huge_pages": None, "sched_batch": False})

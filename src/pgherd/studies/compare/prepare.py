@@ -23,6 +23,7 @@ from pgherd.model.trial import State
 from pgherd.model.units import format_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import merge, prepared_study, servers
+from pgherd.prepare.load import require_rate, require_window
 from pgherd.prepare.prepared_study import PreparedStudy, most_pages, thresholds
 from pgherd.prepare.requests import FIXED, apply, parse_variant, read_scenario, require_different
 from pgherd.studies.compare import prepare_interleaved
@@ -37,6 +38,7 @@ from pgherd.study.comparison.tables import difference_rows
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.shared_options import CLUSTER_FIELDS
 from pgherd.study.study import study_of
+from pgherd.workloads.user_script import settings_of_contents
 
 BASE = "base"
 """Name of the unchanged request. A single variant is compared with it."""
@@ -74,6 +76,8 @@ def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
         name: variant.model_copy(update={"container_memory": plan.memory[name]} if plan.in_slices else {})
         for name, variant in options.items()
     }
+    for name, variant in options.items():
+        _require_transactions(request, name, variant, by_variant[name].pace)
     options = merge.logged_alike(options)
     if plan.in_slices:
         options = {name: prepare_interleaved.with_sampling(variant) for name, variant in options.items()}
@@ -213,7 +217,7 @@ def _state(request: CompareRequest, by_variant: Mapping[str, PreparedStudy]) -> 
 
 
 def _content(server: Server) -> str:
-    return server.model_copy(update={"settings": {}, "transparent_huge_pages": None}).model_dump_json()
+    return server.model_copy(update={"settings": settings_of_contents(server), "transparent_huge_pages": None}).model_dump_json()
 
 
 def _measured_once(request: CompareRequest, options: Model, state: State, in_slices: bool) -> Model:
@@ -231,6 +235,15 @@ def _measured_once(request: CompareRequest, options: Model, state: State, in_sli
         changes["duration"] = length if request.duration is None else float(request.duration)
         changes["warmup"] = ramp if request.warmup is None else float(request.warmup)
     return options.model_copy(update={name: value for name, value in changes.items() if name in type(options).model_fields})
+
+
+def _require_transactions(request: CompareRequest, name: str, options: Model, pace: float | None) -> None:
+    """Require that a trial of a variant has transactions. Its length is known only now, and may be shorter than that of its study."""
+    try:
+        require_rate(getattr(options, "rate", None), getattr(options, "duration", None))
+        require_window(pace, getattr(options, "duration", None))
+    except UsageError as error:
+        raise UsageError(f"{_variant_kind(request)} '{name}': {error}") from None
 
 
 def _metric(request: CompareRequest) -> str | None:
