@@ -177,6 +177,7 @@ def test_conninfo_names_the_socket(tmp_path: Path) -> None:
 def test_arguments_follow_the_version() -> None:
     assert "--locale-provider=builtin" in initdb_arguments(17)
     assert "--locale-provider=builtin" not in initdb_arguments(16)
+    assert "huge_pages=off" in initdb_arguments(16) and "huge_pages=off" not in initdb_arguments(15)  # which has no --set
     assert "--data-checksums" not in initdb_arguments(18, checksums=True)  # its default
     assert "--no-data-checksums" in initdb_arguments(18, checksums=False)
     assert "--data-checksums" in initdb_arguments(15, checksums=True)

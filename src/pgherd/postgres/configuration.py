@@ -28,6 +28,10 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _INCLUDES = ("include", "include_if_exists", "include_dir")
 _AUTOMATIC = "postgresql.auto.conf"
 """File of ALTER SYSTEM, in the data directory. PostgreSQL reads it last."""
+_COMMAND_LINE = "postmaster.opts"
+"""File with the server's last command line, in the data directory."""
+_SHORT_OPTIONS = {"-B": "shared_buffers", "-N": "max_connections", "-S": "work_mem"}
+"""Option of postgres with a value → its setting. Of the others only -F matters to a private server."""
 _MAX_DEPTH = 10
 """Maximum depth of includes, as in PostgreSQL (CONF_FILE_MAX_DEPTH)."""
 _MAX_FILE_BYTES = 2**20
@@ -72,7 +76,7 @@ def entries(text: str, source: str = "postgresql.conf") -> list[tuple[str, str]]
 
 
 def read_files(node: Node, path: str) -> Configuration:
-    """Read a postgresql.conf with its includes and its postgresql.auto.conf, in PostgreSQL's order.
+    """Read a postgresql.conf with its includes, its postgresql.auto.conf and the server's last command line, in PostgreSQL's order.
 
     The owner of the server may not be this user, and chooses what the file includes: only regular files are read, up to a limit.
     ``includes`` of the result are the files that cannot be read, each with the reason.
@@ -104,20 +108,49 @@ def read_files(node: Node, path: str) -> Configuration:
             except UnsafeFileError as error:
                 unread.append(str(error))
 
+    def add_command_line(file: str) -> None:
+        settings.update(command_line_settings(_included(file).decode(errors="replace")))
+
     add(path, read_input(path, _MAX_FILE_BYTES), 0)
     directory = os.path.join(os.path.dirname(os.path.abspath(path)), settings.get("data_directory", ""))
-    automatic = os.path.join(directory, _AUTOMATIC)
-    if os.path.basename(path) != _AUTOMATIC:
+    if os.path.basename(path) == _AUTOMATIC:
+        return Configuration(settings, unread)
+    for name, read_file in ((_AUTOMATIC, lambda file: add(file, _included(file), 0)), (_COMMAND_LINE, add_command_line)):
+        file = os.path.join(directory, name)
         try:
-            add(automatic, _included(automatic), 0)
-        except FileNotFoundError as error:  # no ALTER SYSTEM in a cluster of this host
-            if not node.exists(directory):
-                unread.append(f"{automatic}: {error.strerror}")
+            read_file(file)
+        except FileNotFoundError as error:  # no ALTER SYSTEM in a cluster of this host, or it was never started
+            if name == _AUTOMATIC and not node.exists(directory):
+                unread.append(f"{file}: {error.strerror}")
         except OSError as error:
-            unread.append(f"{automatic}: {error.strerror}")
+            unread.append(f"{file}: {error.strerror}")
         except UnsafeFileError as error:
             unread.append(str(error))
     return Configuration(settings, unread)
+
+
+def command_line_settings(text: str) -> dict[str, str]:
+    """Return the settings in the text of a postmaster.opts: its program and the arguments, each in quotes (CreateOptsFile, postmaster.c).
+
+    Patroni and other managers of clusters set values there, which override those of files.
+    """
+    words = iter(re.findall(r' "(.*?)"(?=\s*\Z| ")', text, re.DOTALL))
+    settings: dict[str, str] = {}
+    for word in words:
+        if word == "-c":
+            word = next(words, "")
+        elif word.startswith(("-c", "--")):
+            word = word[2:]
+        elif word == "-F":
+            word = "fsync=off"
+        elif word[:2] in _SHORT_OPTIONS:
+            word = f"{_SHORT_OPTIONS[word[:2]]}={word[2:] or next(words, '')}"
+        else:
+            continue
+        name, equals, value = word.partition("=")
+        if equals:
+            settings[name.replace("-", "_").lower()] = value
+    return settings
 
 
 def _included(path: str) -> bytes:

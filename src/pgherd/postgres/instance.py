@@ -42,6 +42,8 @@ def initdb_arguments(major: int, *, checksums: bool | None = None) -> list[str]:
     which only its user and root can reach. Host connections are rejected even if listen_addresses is set.
     """
     arguments = [f"--username={SUPERUSER}", "--encoding=UTF8", "--locale=C", "--auth-local=trust", "--auth-host=reject", "--no-sync"]
+    if major >= 16:  # initdb's own servers would try the host's huge pages, which a container may not be allowed to touch (SIGBUS)
+        arguments += ["--set", "huge_pages=off"]
     if major >= 17:
         arguments += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     if checksums is not None and checksums != checksums_default(major):
