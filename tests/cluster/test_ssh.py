@@ -168,6 +168,8 @@ def test_names_that_are_none(text):
 
 
 def test_names_of_hosts():
+    assert check_hosts(r"ann@corp.example@db1,CORP\ann@db2") == ("ann@corp.example@db1", r"CORP\ann@db2")
+    assert joined_name("ann@corp.example@db1") == "db1"
     assert check_hosts("a,root@10.0.0.2, db-3.example") == ("a", "root@10.0.0.2", "db-3.example")
     with pytest.raises(UsageError, match="names a twice"):
         check_hosts("a,b,a")

@@ -23,6 +23,7 @@ def options(**changes):
 
 def test_a_threshold_is_changed_and_the_rest_stays():
     assert thresholds(("max_steal=0.1",)) == Thresholds(max_steal=0.1)
+    assert thresholds(("max_steal=10%",)) == Thresholds(max_steal=0.1)
     assert thresholds(()) == Thresholds()
 
 
@@ -31,6 +32,8 @@ def test_a_threshold_is_changed_and_the_rest_stays():
     [
         ("stael=0.1", "no threshold 'stael'; use one of min_overlap"),
         ("max_steal", "--threshold max_steal: '' is not a value for max_steal; its default is 0.02"),
+        ("max_steal=0,1", "'0,1' is not a value for max_steal"),
+        ("max_steal=1_0", "'1_0' is not a value for max_steal"),
         ("max_steal=much", "'much' is not a value for max_steal"),
         ("min_overlap=1.5", "'1.5' is not a value for min_overlap; its default is 0.95"),
     ],

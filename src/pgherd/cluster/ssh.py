@@ -52,7 +52,8 @@ _REMOTE = _TRUSTED + (
     "fi; done; done; exit 127"
 )
 
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_USER = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.@+\\-]*[A-Za-z0-9_.-])?")
+"""Also users of a directory service: ``ann@corp.example`` and ``CORP\\ann``. ssh takes the last '@' as that before the host."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Ssh:
             raise TrialError(f"host {host} did not respond over ssh within {timeout:.0f} s") from None
         message = result.stderr.decode(errors="replace").strip()
         if result.returncode == 255:
-            command = " ".join(self.argv(host))
+            command = shlex.join(self.argv(host))
             raise UsageError(f"host {host} cannot be reached: {_last_line(message)}. '{command} true' must work without a password")
         if result.returncode == 127:
             raise CapabilityError(f"host {host} has no Python; install python{_MAJOR}.{_MINOR} there, as on this machine")

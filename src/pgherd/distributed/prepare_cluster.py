@@ -32,7 +32,7 @@ from pgherd.postgres import configuration
 from pgherd.prepare import hosts as prepare_hosts
 from pgherd.prepare import merge
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.requests import parse_variant, plain, several_values
+from pgherd.prepare.requests import parse_variant, plain, several_values, variant_text
 from pgherd.prepare.volumes import DISK_RESERVE
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.shared_options import PIN, ClusterRequest, StudyOptions, of_one_host
@@ -93,7 +93,7 @@ class UploadedFiles:
         if not changed:
             return text
         values = {key: ",".join(new) if isinstance(new := changed.get(plain(key), old), tuple) else new for key, old in changes.items()}
-        return f"{name}:" + ",".join(f"{key}={_quoted(value)}" for key, value in values.items())
+        return variant_text(name, values)
 
     def _script(self, text: str) -> str:
         script = parse_script(text, os.path.exists)
@@ -117,11 +117,6 @@ class UploadedFiles:
         remote_path = self._put(f"{len(self.back):03d}-{plain_name}", data)
         self.back[remote_path] = str(Path(path).resolve())
         return remote_path
-
-
-def _quoted(value: str) -> str:
-    """Quote a value for a variant's text."""
-    return '"' + value.replace('"', '""') + '"'
 
 
 def _replaced(value: Any, names: Mapping[str, str]) -> Any:

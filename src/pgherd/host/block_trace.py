@@ -105,14 +105,15 @@ class BlockTrace:
             *("perf", "record", "--quiet", "--all-cpus", "--no-buildid", "--no-buildid-cache", "--synth", "no"),
             *("--clockid", "mono", "--mmap-pages", _BUFFER_PAGES, "--event", EVENTS),
             *(("--filter", _filter(devices)) if devices else ()),
-            *("--delay", "-1", "--control", f"fifo:{self._pipes[0]},{self._pipes[1]}", "--output", str(self._file)),
+            # perf splits the paths at commas, which a directory may contain: names within the working directory have none.
+            *("--delay", "-1", "--control", f"fifo:{self._pipes[0].name},{self._pipes[1].name}", "--output", str(self._file)),
         ]
         for pipe in self._pipes:
             os.mkfifo(pipe, 0o600)
         self.clock = node.now() - time.monotonic()
         """Seconds to add to the trace's times (monotonic clock) for seconds since the epoch."""
         self._began, self.seconds = time.monotonic(), 0.0
-        self._process: Process = node.spawn(Command(argv, stdout=str(self._log), stderr=str(self._log)))
+        self._process: Process = node.spawn(Command(argv, cwd=str(directory), stdout=str(self._log), stderr=str(self._log)))
         try:
             self._enable()
         except OSError as error:

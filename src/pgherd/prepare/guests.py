@@ -20,7 +20,7 @@ from pgherd.model.deployment import Container, GuestMemoryPolicy, RuntimeName, V
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import ClientPlace, Script
-from pgherd.model.units import Size, format_bytes
+from pgherd.model.units import Size, format_bytes, parse_number
 from pgherd.node.protocol import Node
 from pgherd.prepare.load import DatabaseLoad
 from pgherd.prepare.prepared_study import Workspace
@@ -122,11 +122,8 @@ def _require_applicable(requested: RequestedGuests, runtime: RuntimeName) -> Non
 
 def _weight(text: str) -> tuple[str, float]:
     name, _, weight = text.partition("=")
-    try:
-        value = float(weight)
-    except ValueError:
-        value = math.nan
-    if not name or not 0 < value < math.inf:
+    value = None if "," in weight else parse_number(weight)
+    if not name or value is None or value <= 0:
         raise UsageError(f"--vm-memory-shares {text}: write NAME=WEIGHT with a weight above zero, such as db01=2")
     return name, value
 

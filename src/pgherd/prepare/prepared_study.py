@@ -21,6 +21,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.run import RunEnvironment
+from pgherd.model.units import parse_number
 from pgherd.node.files import make_private
 from pgherd.node.process import require_open_files
 from pgherd.node.protocol import Node
@@ -108,12 +109,20 @@ def thresholds(assignments: tuple[str, ...]) -> Thresholds:
         if name not in Thresholds.model_fields:
             raise UsageError(f"--threshold {assignment}: there is no threshold '{name}'; use one of {', '.join(Thresholds.model_fields)}")
         try:
-            changes[name] = float(value)
+            changes[name] = _threshold(value)
             changed = Thresholds.model_validate(changed.model_dump() | changes)
         except ValueError:
             default = Thresholds.model_fields[name].default
             raise UsageError(f"--threshold {assignment}: '{value}' is not a value for {name}; its default is {default:g}") from None
     return changed
+
+
+def _threshold(text: str) -> float:
+    """Return a number, or a percentage as a share. A comma is refused, because it may group digits or be a decimal mark."""
+    number = None if "," in text else parse_number(text.removesuffix("%"))
+    if number is None:
+        raise ValueError
+    return number / 100 if text.endswith("%") else number
 
 
 def runnable(node: Node, bin_: str, version: str, session: RunSession) -> Installation:

@@ -180,7 +180,7 @@ FIXED = frozenset(
 """Options that apply to the run as a whole: host budget, times, order of trials, memory policy of guests, tracing of devices."""
 _EXCLUSIVE: Mapping[str, tuple[str, ...]] = {"pg_bin": ("pg_version",), "pg_version": ("pg_bin",), "workload": ("script", "init_script")}
 """Option → other options for the same property. A variant with the option resets them."""
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}", re.IGNORECASE)
+VARIANT_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}", re.IGNORECASE)
 _SETTING = re.compile(r"[a-z_][a-z0-9_$]*(\.[a-z_][a-z0-9_$]*)?", re.IGNORECASE)
 _NEAR = 0.8
 """Minimum similarity of a key to an option to be treated as a typing error.
@@ -200,7 +200,7 @@ def parse_variant(text: str) -> tuple[str, dict[str, str]]:
     """
     name, colon, rest = text.partition(":")
     name = name.strip()
-    if not _NAME.fullmatch(name):
+    if not VARIANT_NAME.fullmatch(name):
         fault = f"'{name}' is not a valid name" if name else "the name is missing"
         raise UsageError(f"--variant {text}: {fault}; use letters, digits, '.', '-' and '_'; {_SYNTAX}")
     if not colon or not rest.strip():
@@ -217,6 +217,12 @@ def parse_variant(text: str) -> tuple[str, dict[str, str]]:
             raise UsageError(f"variant '{name}': '{key}' occurs twice; give it once")
         changes[key] = value[1:-1].replace('""', '"') if value.startswith('"') else value
     return name, changes
+
+
+def variant_text(name: str, changes: Mapping[str, str]) -> str:
+    """Return the text of a variant, which ``parse_variant`` parses into the same name and changes."""
+    quoted = {key: '"' + value.replace('"', '""') + '"' for key, value in changes.items()}
+    return f"{name}:" + ",".join(f"{key}={value}" for key, value in quoted.items())
 
 
 def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed: frozenset[str] = FIXED) -> Request:

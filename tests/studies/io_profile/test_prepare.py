@@ -50,6 +50,20 @@ def test_a_setting_s_values_are_compared():
     )
 
 
+def test_values_with_commas_are_compared():
+    prepared_study = prepared(scale=5, compare_setting='search_path="""$user"", public",public')
+    variants = prepared_study.options.variants
+    assert [variant.name for variant in variants] == ["value-1", "value-2"]
+    assert variants[0].options["settings"]["search_path"] == '"$user", public'
+    assert variants[1].options["settings"]["search_path"] == "public"
+
+
+@pytest.mark.parametrize("text", ["", "jit", "jit=", "=on,off", "jit=on,", 'jit="on,off', 'jit="on"off,on'])
+def test_values_of_a_setting_in_another_form_are_refused(text):
+    with pytest.raises(UsageError, match="write it as SETTING=VALUE,VALUE"):
+        prepared(scale=5, compare_setting=text)
+
+
 def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):
     (tmp_path / "wal").mkdir()
     loop = {"volumes": [{"name": "on-wal", "kind": "loop", "size": 2 * 2**30}], "roles": {"wal": "on-wal"}}
@@ -149,8 +163,8 @@ def test_nothing_of_an_existing_server_is_set(requested, message):
 
 def test_names_of_variants():
     assert module._variants(IoProfileRequest(compare_setting="max_wal_size=64MB, 1GB")) == (
-        "64MB:max_wal_size=64MB",
-        "1GB:max_wal_size=1GB",
+        '64MB:max_wal_size="64MB"',
+        '1GB:max_wal_size="1GB"',
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import prepared_study
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.requests import parse_variant, plain
+from pgherd.prepare.requests import VARIANT_NAME, parse_variant, plain, variant_text
 from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityOptions, DensityRequest
@@ -241,22 +242,32 @@ def _min_blocks(variants: int) -> int:
 
 
 def _variants(request: IoProfileRequest) -> tuple[str, ...]:
-    """Return the variants as texts. ``--compare-setting NAME=A,B`` gives a variant for each value, named after it."""
+    """Return the variants as texts. ``--compare-setting NAME=A,B`` gives a variant for each value, named after it or its place.
+
+    A value in double quotes may contain commas.
+    """
     if request.compare_setting is None:
         return request.variant
     if request.variant:
         raise UsageError("--compare-setting and --variant both define variants; give only one of them")
     name, equals, values_text = request.compare_setting.partition("=")
-    values = [value.strip() for value in values_text.split(",")]
-    if not name.strip() or not equals or not all(values):
+    try:
+        values = [value.strip() for value in next(csv.reader([values_text], skipinitialspace=True, strict=True), [])]
+    except csv.Error:
+        values = []
+    if not name.strip() or not equals or not values or not all(values):
         raise UsageError(
-            f"--compare-setting {request.compare_setting}: write it as SETTING=VALUE,VALUE, such as checkpoint_completion_target=0.5,0.9"
+            f"--compare-setting {request.compare_setting}: write it as SETTING=VALUE,VALUE, such as checkpoint_completion_target=0.5,0.9; "
+            "a value with commas is in double quotes"
         )
     if len(values) < 2:
         raise UsageError(
-            f"--compare-setting {request.compare_setting}: a comparison needs two or more values; add one, such as {name}={values[0]},…"
+            f"--compare-setting {request.compare_setting}: a comparison needs two or more values; add one, such as "
+            f"{request.compare_setting},…"
         )
-    return tuple(f"{value}:{name.strip()}={value}" for value in values)
+    plain_values = all(map(VARIANT_NAME.fullmatch, values))
+    names = values if plain_values else [f"value-{number}" for number in range(1, len(values) + 1)]
+    return tuple(variant_text(variant, {name.strip(): value}) for variant, value in zip(names, values, strict=True))
 
 
 def _checkpoint_timeout(request: IoProfileRequest) -> float:
