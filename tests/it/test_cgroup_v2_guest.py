@@ -4,6 +4,7 @@ in a subtree that was delegated to it, as systemd does it."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -86,3 +87,17 @@ def test_an_ordinary_user_in_a_delegated_subtree() -> None:
     assert "Runtime cgroup (the best available here): cgroup v2 below /sys/fs/cgroup/user.slice/app.scope;" in text, text[-6000:]
     assert re.search(r"1 database of 0\.5 vCPU made [\d,]+ tps", text), text[-6000:]
     assert re.search(r"guest: density ended with [01], and left: guest:", text), text[-6000:]
+
+
+@pytest.mark.long
+def test_a_memory_limit_that_changes_on_v2() -> None:
+    """pg_balloon makes room for half of the limit while it is loaded, and the kernel kills nothing."""
+    request = ["balloon", "limits", "--pools", "balloon", "--swap", "none", "--memory", "256MB", "--limits", "100,50,100", "--scale", "6"]
+    request += ["--repeats", "1", "--duration", "30s", "--warmup", "15s", "--time-budget", "1s", "--rate", "20", "--yes", "--json"]
+    ended = in_guest([sys.executable, "-P", "-m", "pgherd", *request], PYTHONPATH=str(ROOT / "src"))
+    found = re.search(r"^\{$.*?^\}$", ended.console, re.MULTILINE | re.DOTALL)
+    assert ended.code in (0, 1) and found, ended.console[-6000:]
+    document = json.loads(found[0])
+    (pool,) = document["tables"]["pools"]
+    assert pool["killed"] == "0 of 1", document["tables"]
+    assert [row["refused"] for row in document["tables"]["balloon-limits"]] == ["0 of 1"] * 2, document["tables"]

@@ -96,9 +96,9 @@ def test_the_guest_is_a_node_with_its_own_kernel_and_disks(up: SingleGuest) -> N
     mounts = up.guest.read("/proc/mounts").decode()
     assert f" {MOUNT} ext4 rw" in mounts and " / overlay rw" in mounts and " /sys/fs/cgroup cgroup2 " in mounts
     assert "memory" in up.guest.read("/sys/fs/cgroup/cgroup.controllers").decode().split()
-    finished = up.guest.run(Command(["sh", "-c", "id -u; cat /proc/sys/kernel/hostname"], user=up.images.root.account))
+    finished = up.guest.run(Command(["sh", "-c", "id -u; cat /proc/sys/kernel/hostname; ulimit -n"], user=up.images.root.account))
     assert finished.code == 0, finished.err
-    assert finished.out.split()[1] == up.machine.name
+    assert finished.out.split()[1:] == [up.machine.name, "1048576"]
 
 
 def test_pgbench_runs_inside(up: SingleGuest) -> None:

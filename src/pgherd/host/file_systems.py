@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import uuid
 from collections.abc import Sequence
 
 from pgherd.host import storage, swap_areas
 from pgherd.host.journal import Journal
 from pgherd.host.kernel_files import names_in, text_of
+from pgherd.host.permissions import in_container, privileges
 from pgherd.host.undo_actions import DetachLoop, Unmount, WipeFileSystem
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node
 
-LOOP_TOOLS = {"losetup": "mount", "mkfs.ext4": "e2fsprogs", "mount": "mount", "umount": "mount", "fallocate": "util-linux"}
+_LOOP_DEVICE = re.compile(r"loop(?:-control|\d+)")
+_LOOP_TOOLS = {"losetup": "mount", "mkfs.ext4": "e2fsprogs", "mount": "mount", "umount": "mount", "fallocate": "util-linux"}
 """Tools for a loop volume, and the Debian package of each."""
 DEVICE_TOOLS = {"mkfs.ext4": "e2fsprogs", "mount": "mount", "umount": "mount", "blkid": "util-linux", "wipefs": "util-linux"}
 """Tools for a block device, and the Debian package of each."""
@@ -52,6 +55,14 @@ def require_tools(node: Node, tools: dict[str, str], label: str) -> None:
             )
 
 
+def require_loop(node: Node, label: str) -> None:
+    """Require root, the tools of a loop volume, and loop devices. Raises CapabilityError with the remedy."""
+    require_tools(node, _LOOP_TOOLS, label)
+    if not any(_LOOP_DEVICE.fullmatch(name) for name in names_in(node, "/dev")):
+        remedy = f"start the container with {privileges()}" if in_container(node) else "run 'modprobe loop' as root"
+        raise CapabilityError(f"{label} needs loop devices, and there are none in /dev; {remedy}")
+
+
 def make_loop(node: Node, journal: Journal, home: str, name: str, size: int) -> str:
     """Create a file system on a file, mount it, and return the mount point.
 
@@ -63,7 +74,7 @@ def make_loop(node: Node, journal: Journal, home: str, name: str, size: int) -> 
         CapabilityError: no loop device is available, or a command fails.
     """
     label = f"loop volume '{name}'"
-    require_tools(node, LOOP_TOOLS, label)
+    require_loop(node, label)
     image, target = f"{home}/{name}.img", f"{home}/{name}"
     node.make_dir(target, mode=0o711)
     _run(node, ("fallocate", "--length", str(size), "--", image), f"{label}: cannot create a file of {format_bytes(size)} in {home}")

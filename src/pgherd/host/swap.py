@@ -30,6 +30,8 @@ LEAST = 2**20
 RESERVE = 512 * 2**20
 """Bytes that stay free on the file system of a swap file."""
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = 100, 32767
+_TOOLS = {"mkswap": "util-linux", "swapon": "mount", "swapoff": "mount"}
+"""Tools for swap, and the Debian package of each."""
 _PAGE = 4096
 _UNSUITABLE = {
     "tmpfs": "is in memory",
@@ -73,9 +75,9 @@ def check(node: Node, swap: Swap) -> None:
             f"--swap {swap.kind} creates swap for the run, which needs root; run pgherd as root, let root create swap and "
             "leave out --swap, or use --swap none"
         )
-    for tool in ("mkswap", "swapon", "swapoff"):
+    for tool, package in _TOOLS.items():
         if node.run(Command((tool, "--version"))).code:
-            raise CapabilityError(f"--swap {swap.kind} needs {tool}, which is not installed; install the package util-linux (or mount)")
+            raise CapabilityError(f"--swap {swap.kind} needs {tool}, which is not installed; install the package {package}")
     if swap.kind == "zram":
         _check_zram(node, swap)
     else:

@@ -241,7 +241,7 @@ def look(node: Node, held: VolumeContents, account: str | None) -> str:
         return f"{volume.path} formatted and mounted for {words}, and emptied again"
     if volume.kind == "loop":
         assert volume.size is not None
-        file_systems.require_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{volume.name}'")
+        file_systems.require_loop(node, f"loop volume '{volume.name}'")
         _require_room(volume, volume.size, need, words)
         home = volume.path or str(paths.cache_dir())
         while volume.path is None and not os.path.isdir(home):

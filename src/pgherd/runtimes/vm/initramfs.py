@@ -121,6 +121,7 @@ stop() {{ echo "pgherd: $*"; sync; poweroff -f; }}
 mkdir -p /dev/shm /dev/pts
 mount -t tmpfs -o mode=1777 shm /dev/shm; mount -t devpts -o mode=620,ptmxmode=666 pts /dev/pts
 mount -t cgroup2 cgroup /sys/fs/cgroup
+ulimit -n 1048576 # open files: the kernel's first process has 1,024, too few for pgbench with as many clients
 ln -sf /proc/self/fd /dev/fd; ln -sf /proc/self/mounts /etc/mtab
 
 disk() {{ # SERIAL PATH

@@ -47,6 +47,10 @@ def capability(node: Node, facts: HostFacts) -> StudyCapability:
     if not facts.root:
         directories = STUDY.capability.replace(", loop devices and empty devices", "")
         return StudyCapability(STUDY.name, "limited", directories, "run pgherd as root for loop devices and empty devices")
+    try:
+        file_systems.require_loop(node, "a loop volume")
+    except CapabilityError as error:
+        return StudyCapability(STUDY.name, "limited", STUDY.capability.replace(", loop devices and", " and"), str(error))
     return StudyCapability(STUDY.name, "available", STUDY.capability)
 
 
@@ -207,7 +211,7 @@ def _inspect(node: Node, request: DiskRequest, volume: Volume, account: str | No
         return DiskVolume(volume=volume, size=_size(requested, room, volume), direct=not request.buffered, filesystem="ext4", devices=names)
     if volume.kind == "loop":
         assert volume.size is not None
-        file_systems.require_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{volume.name}'")
+        file_systems.require_loop(node, f"loop volume '{volume.name}'")
         home = volume.path or str(paths.cache_dir())
         check_directory(node, _existing(home) if volume.path is None else home, None, volume.size, option)
         size = _size(requested, int(volume.size * LOOP_SHARE), volume)
