@@ -48,9 +48,10 @@ LIMITS = {
         "shown: it takes a third CPU."
     ),
     "limit_changes": (
-        "A result of a former controller: pgherd left too little memory to it, and it took memory back between two steps of a limit. "
-        "Since 0250d3ba, no server was killed in 24 changes without swap, and each limit was reached (`--case none --pools balloon`). "
-        "To be measured again, with a native pool for each limit."
+        "Only the case without swap. Cgroup v1 keeps a limit that the kernel refuses, so pgherd lowers it step by step to a little more "
+        "than the memory in use, and waits in the kernel at each step: a quarter took 5 to 7 s, and one of six longer than half of the "
+        "phase (8 s), which counts as refused. For too large native pools each was refused. At 100 %, pg_balloon is slower than the native "
+        "pool of its size although its balloon is empty; the cause is not known."
     ),
     "throughput": "One database has one whole CPU, and pgherd has the other. This is the cost of pgbench's own reports. It does not show "
     "what pgherd takes from a full host, as [presence](#presence) does.",
