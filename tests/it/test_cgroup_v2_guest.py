@@ -94,7 +94,7 @@ def test_a_memory_limit_that_changes_on_v2() -> None:
     """pg_balloon makes room for half of the limit while it is loaded, and the kernel kills nothing."""
     request = ["balloon", "limits", "--pools", "balloon", "--swap", "none", "--memory", "256MB", "--limits", "100,50,100", "--scale", "6"]
     request += ["--repeats", "1", "--duration", "30s", "--warmup", "15s", "--time-budget", "1s", "--rate", "20", "--yes", "--json"]
-    ended = in_guest([sys.executable, "-P", "-m", "pgherd", *request], PYTHONPATH=str(ROOT / "src"))
+    ended = in_guest([sys.executable, "-P", "-m", "pgherd", *request], PYTHONPATH=str(ROOT / "src"), XDG_STATE_HOME="", XDG_CACHE_HOME="")
     found = re.search(r"^\{$.*?^\}$", ended.console, re.MULTILINE | re.DOTALL)
     assert ended.code in (0, 1) and found, ended.console[-6000:]
     document = json.loads(found[0])
