@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -235,11 +236,17 @@ def test_foreign_text_gives_an_empty_layout_and_no_error(mountinfo: str, own: st
     assert parse_layout(mountinfo, own).kind in ("none", "v1", "v2", "hybrid")
 
 
+def limited(tmp_path: Path, fake, files: dict[str, str]) -> Any:
+    """A machine on which this process is in /a.slice/b.scope, with these files below the root of cgroup v2."""
+    node = fake.unified(tmp_path, "/a.slice/b.scope")
+    for name, text in files.items():
+        (tmp_path / "sys/fs/cgroup" / name).write_text(f"{text}\n")
+    return node
+
+
 @pytest.mark.parametrize("row", GROUPS, ids=lambda row: row.report)
 def test_surrounding_takes_the_tightest_of_the_chain(row: Groups, tmp_path: Path, fake) -> None:
-    node = fake.unified(tmp_path, "/a.slice/b.scope")
-    for name, text in row.files.items():
-        (tmp_path / "sys/fs/cgroup" / name).write_text(f"{text}\n")
+    node = limited(tmp_path, fake, row.files)
     limits = enclosing_limits(node, read_layout(node))
     cores, memory, group = row.right
     assert (limits.cores, limits.memory, limits.memory_dir) == (cores, memory, group and f"{UNIFIED}/{group}")
@@ -247,9 +254,7 @@ def test_surrounding_takes_the_tightest_of_the_chain(row: Groups, tmp_path: Path
 
 @pytest.mark.parametrize("row", OTHER_LIMITS, ids=lambda row: row.report)
 def test_limits_of_io_swap_and_huge_pages_are_kept_and_named(row: OtherLimits, tmp_path: Path, fake) -> None:
-    node = fake.unified(tmp_path, "/a.slice/b.scope")
-    for name, text in row.files.items():
-        (tmp_path / "sys/fs/cgroup" / name).write_text(f"{text}\n")
+    node = limited(tmp_path, fake, row.files)
     limits = enclosing_limits(node, read_layout(node))
     assert [text.replace(f"{UNIFIED}/", "") for text in limits.others] == row.right and limits.exist == bool(row.right)
     assert cgroup_parent.find(node).where == (f"{UNIFIED}/a.slice/b.scope" if row.right else UNIFIED)

@@ -28,7 +28,12 @@ Kind = Literal["v1", "v2", "hybrid", "none"]
 _UNLIMITED_V1 = 1 << 60
 """v1 writes 'no limit' as the largest page-aligned number of bytes. Larger values than this one are no limit."""
 
-_V1_THROTTLES = re.compile(r"blkio\.throttle\.(?:read|write)_(?:bps|iops)_device")
+_V1_LIMITS = {
+    "blkio": re.compile(r"blkio\.throttle\.(?:read|write)_(?:bps|iops)_device"),
+    "memory": re.compile(r"memory\.memsw\.limit_in_bytes"),
+    "hugetlb": re.compile(r"hugetlb\.\w+(?:\.rsvd)?\.limit_in_bytes"),
+}
+"""Controller of v1 → names of its files with limits of I/O, swap and huge pages. Those of v2 follow."""
 _V2_LIMITS = re.compile(r"io\.max|memory\.swap\.(?:max|high)|hugetlb\.\w+(?:\.rsvd)?\.max")
 
 LEAF = f"{PREFIX}leaf"
@@ -193,9 +198,7 @@ def enclosing_limits(node: Node, layout: CgroupHierarchies) -> EnclosingLimits:
 
 def _other_limits(node: Node, layout: CgroupHierarchies) -> Iterator[str]:
     """Describe each limit of I/O, swap and huge pages around this process."""
-    files = [(layout.v1.get("blkio"), _V1_THROTTLES), (layout.v1.get("memory"), re.compile(r"memory\.memsw\.limit_in_bytes"))]
-    files += [(layout.v1.get("hugetlb"), re.compile(r"hugetlb\.\w+(?:\.rsvd)?\.limit_in_bytes")), (layout.v2, _V2_LIMITS)]
-    for hierarchy, names in files:
+    for hierarchy, names in [*((layout.v1.get(name), files) for name, files in _V1_LIMITS.items()), (layout.v2, _V2_LIMITS)]:
         for directory in hierarchy.chain() if hierarchy is not None else ():
             for name in filter(names.fullmatch, names_in(node, directory)):
                 value = "; ".join(text_of(node, f"{directory}/{name}").splitlines())
