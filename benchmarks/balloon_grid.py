@@ -10,7 +10,8 @@ apart by four per cent or so. Each block is written as it ends.
     balloon_grid.py                                                the cells that the balloon is held to
     balloon_grid.py --rates 0,15,30,45,55 --mix reads,updates --content compressible,random --pairs 10
     balloon_grid.py --more --pairs 4                               four more blocks, also after an interruption
-    balloon_grid.py --oracle --rates 30 --storage limited          also a balloon whose targets are set by who knows the rhythm
+    balloon_grid.py --oracle --rates 30 --storage limited          also a balloon whose targets are set by who knows the rhythm, as a
+                                                                   result of its own (balloon_oracle)
     balloon_grid.py --anew --pairs 6                               blocks of a balloon that has changed since; static pools have not
 
 Needs root, control groups, and zram for storage 'fast'. A run takes 2.5 phases and twenty seconds; a block of one cell two to five of them.
@@ -76,16 +77,17 @@ def main() -> None:
         "container MB": container // MB, "data MB": round(container * DATA / MB), "clients": options.clients, "phases": 1 if options.quick
         else options.phases, "kind": options.kind, "own": sorted(options.own), "zram": "charged", "oracle": options.oracle,
     }  # fmt: skip
+    name = "balloon_oracle" if options.oracle else "balloon_grid"
     raw: list[dict[str, Any]] = []
     if options.more or options.anew:
-        raw = outcome.blocks_before("balloon_grid", options, settings)
+        raw = outcome.blocks_before(name, options, settings)
     if options.anew:
         raw = [row | {"former": True} for row in raw]
     seed, before = outcome.seed_of(options), outcome.cpu_seconds()
     rng = random.Random(seed)
 
     def outcome_so_far() -> outcome.Outcome:
-        return outcome.Outcome("balloon_grid", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
+        return outcome.Outcome(name, options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
 
     own = dict(one.split("=", 1) for one in options.own)
     for content, storage in product(dict.fromkeys(cell.content for cell in cells), dict.fromkeys(cell.storage for cell in cells)):

@@ -53,6 +53,7 @@ ORDER = (
     "balloon",
     "balloon_native",
     "balloon_grid",
+    "balloon_oracle",
     "limit_changes",
     "controller_constants",
     "controller_constants_real",

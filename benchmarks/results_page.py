@@ -16,11 +16,21 @@ from outcome import ORDER, RESULTS, Figure, commits_since, interval_text, number
 
 ROOT = Path(__file__).parent.parent
 PAGE, EXTENSION_PAGE = ROOT / "docs" / "reference" / "results.md", ROOT / "extension" / "pg_balloon" / "RESULTS.md"
-EXTENSION = ("balloon", "balloon_native", "balloon_grid", "limit_changes", "controller_constants", "controller_constants_real")
+EXTENSION = (
+    "balloon",
+    "balloon_native",
+    "balloon_grid",
+    "balloon_oracle",
+    "limit_changes",
+    "controller_constants",
+    "controller_constants_real",
+)
 """Benchmarks on the extension's page."""
 COMMANDS = {
     "throughput": "benchmarks/throughput.py --pairs 150",
     "coverage_models": "benchmarks/coverage_models.py --pairs 1000",
+    "balloon_oracle": "benchmarks/balloon_grid.py --oracle --pairs 4 --rates 30 --storage limited`, "
+    "then `… --more --rates 55 --storage fast",
     "long_check": "./check --long",
 }
 """Benchmark → command, if it is not its script without arguments."""
@@ -199,6 +209,7 @@ def equal_tests(figures: Sequence[Figure]) -> list[Figure]:
 
 SELECTIONS: dict[str, Callable[[Sequence[Figure]], list[Figure]]] = {
     "balloon_grid": repeated_cases,
+    "balloon_oracle": repeated_cases,
     "coverage": capacities,
     "false_positives": without_power,
     "long_check": equal_tests,
