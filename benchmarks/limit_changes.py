@@ -210,9 +210,13 @@ def _recovery(rows: Sequence[Row]) -> list[Figure]:
             judged = (f"at most {goal:g}", outcome.met(found, most=goal))
         made.append(Figure.of(f"limit changed {words}: time to 90 %", "s", found, *judged, note=note))
         limited = [math.inf if phase["limited"] is None else phase["limited"] for phase in phases]
-        if math.isfinite(median_interval(limited).high or math.inf) and max(limited) > 0.1:
-            note = f"longest {max(limited):.1f} s" if math.isfinite(max(limited)) else "longest: never"
-            made.append(Figure.of(f"limit changed {words}: time until the kernel took it", "s", median_interval(limited), note=note))
+        taken = median_interval(limited)
+        if math.isfinite(taken.value) and max(limited) > 0.1:
+            never = limited.count(math.inf)
+            if never:
+                taken = replace(taken, low=None, high=None, note=f"no interval: not in time in {never} of {len(limited)}")
+            name = f"limit changed {words}: time until the kernel took it"
+            made.append(Figure.of(name, "s", taken, note=f"longest in time {max(filter(math.isfinite, limited)):.1f} s"))
     return made
 
 
