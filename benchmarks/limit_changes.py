@@ -1,8 +1,9 @@
 """A memory limit that is halved, quartered and restored under load: pg_balloon against native pools.
 
 Each case is a whole `pgherd balloon limits` with several trials of each pool: with and without swap in compressed memory, with and without
-updates, at once and in steps. A trial changes the limit eight times, after a phase that only starts new connections, as each change does.
-Goals are for pg_balloon. Compared is with the best native pool for each limit: one for the smallest, the middle and the largest.
+updates, at once and in steps; and in a virtual machine, whose balloon device changes its memory. A trial changes the limit eight times,
+after a phase that only starts new connections, as each change does. Goals are for pg_balloon. Compared is with the best native pool for
+each limit: one for the smallest, the middle and the largest.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ from pgherd.studies.balloon_limits.options import BALLOON
 
 AT_ONCE = (100, 100, 50, 100, 25, 100, 50, 100, 25, 100)
 IN_STEPS = (100, 100, 75, 50, 100, 75, 50, 35, 25, 100)
+UPDATES = ("--updates", "10")
 CASES = {
-    "none": ("no swap", "none", 0, AT_ONCE),
-    "zram": ("swap in zram", "zram", 0, AT_ONCE),
-    "none-updates": ("no swap, 10 % updates", "none", 10, AT_ONCE),
-    "zram-updates": ("swap in zram, 10 % updates", "zram", 10, AT_ONCE),
-    "none-steps": ("no swap, in steps", "none", 0, IN_STEPS),
+    "none": ("no swap", ("--swap", "none"), AT_ONCE),
+    "zram": ("swap in zram", ("--swap", "zram"), AT_ONCE),
+    "none-updates": ("no swap, 10 % updates", ("--swap", "none", *UPDATES), AT_ONCE),
+    "zram-updates": ("swap in zram, 10 % updates", ("--swap", "zram", *UPDATES), AT_ONCE),
+    "none-steps": ("no swap, in steps", ("--swap", "none"), IN_STEPS),
+    "guest": ("guest with virtio-balloon", ("--runtime", "vm"), AT_ONCE),
 }
-"""Case → its name in figures, swap, percentage of updates, and the limit of each phase in percent."""
+"""Case → its name in figures, its options, and the limit of each phase in percent."""
 UNCHANGED = 1
 """Number of the phase that only starts new connections."""
 TRIALS = 3
-"""In all cases together, each pool goes through 120 changes in three hours and a half."""
+"""In all cases together, each pool goes through 144 changes in four hours."""
 LEAST_CHANGES = 100
 RATIO = 0.97
 """Goal of the steady throughput, as a share of that of the best native pool."""
@@ -81,8 +84,8 @@ def main() -> None:
 
 def measured(case: str, options: Any, trials: int, seed: int) -> list[dict[str, Any]]:
     """Return a row for each trial of one run."""
-    name, swap, updates, limits = CASES[case]
-    words = ["balloon", "limits", "--pools", options.pools, "--swap", swap, "--updates", str(updates), "--memory", options.memory]
+    name, given, limits = CASES[case]
+    words = ["balloon", "limits", *given, "--pools", options.pools, "--memory", options.memory]
     words += ["--limits", ",".join(map(str, limits)), "--duration", f"{options.duration:g}s", "--repeats", str(trials)]
     words += ["--seed", str(seed), "--yes", "--no-report", "--json"]
     with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as directory:
@@ -120,7 +123,7 @@ def phase_of(phase: PhaseResult) -> dict[str, Any]:
 
 def changes(row: Row) -> Iterator[tuple[int, int, Row]]:
     """Yield the limit before, the limit after, and the phase of each change of a trial."""
-    limits = CASES[row["case"]][3]
+    *_, limits = CASES[row["case"]]
     for number, phase in enumerate(row["phases"]):
         if number > UNCHANGED:
             yield limits[number - 1], limits[number], phase
