@@ -1,6 +1,7 @@
 import fcntl
 import os
 import resource
+import shutil
 import signal
 from pathlib import Path
 from typing import ClassVar
@@ -53,6 +54,13 @@ def test_why_not_is_one_sentence_that_says_what_helps(code, said, uid, wanted):
 
 def test_where_it_can():
     assert block_trace.refused(Node(0)) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("perf") is None, reason="needs root and perf, which mounts tracefs")
+def test_perf_leaves_no_tracefs():
+    before = Path("/proc/self/mountinfo").read_text()
+    block_trace.refused(LocalNode())
+    assert Path("/proc/self/mountinfo").read_text() == before
 
 
 def test_a_missing_perf_is_said_too():

@@ -1,7 +1,8 @@
 """Trace of block requests: recorded by `perf record`, and parsed from the text of `perf script`.
 
 The tracepoints are block_rq_issue, block_rq_requeue and block_rq_complete. They are enabled only while perf runs, so
-the host stays unchanged. perf needs root, or kernel.perf_event_paranoid at -1 and a readable tracefs.
+the host stays unchanged. perf needs root, or kernel.perf_event_paranoid at -1 and a readable tracefs. As root it mounts a missing
+tracefs, which would stay, so it has separate mounts then.
 
 A line of the text is ``SECONDS: block:block_rq_issue: MAJOR,MINOR RWBS BYTES (COMMAND) SECTOR + SECTORS …``
 (include/trace/events/block.h of the kernel). Completions are matched to issues by device and sector. A flush of the device's
@@ -47,7 +48,7 @@ def require_tracing(node: Node) -> None:
 
 def refused(node: Node) -> str:
     """Return the reason why requests cannot be traced; '' if they can."""
-    argv = ("perf", "record", "--quiet", "--all-cpus", "--no-buildid", "--event", EVENTS, "--output", "/dev/null", "--", "true")
+    argv = (*_perf_record(node), "--event", EVENTS, "--output", "/dev/null", "--", "true")
     try:
         result = node.run(Command(argv), timeout=15)
     except (OSError, TimeoutError):
@@ -58,7 +59,7 @@ def refused(node: Node) -> str:
     if result.code == 127 or "perf: not found" in message or "not found for kernel" in message:
         return _NOT_INSTALLED
     unknown = "unknown tracepoint" in message or "invalid or unsupported event" in message
-    # Only root sees tracefs, and perf as root mounts it: to a user tracepoints are unknown without it.
+    # Only root sees tracefs: to a user tracepoints are unknown.
     if unknown and effective_uid(node) != 0:
         return f"{_NOT_ALLOWED}; run pgherd as root"
     if any(word in message.lower() for word in ("permission", "paranoid", "access", "not permitted")):
@@ -69,6 +70,13 @@ def refused(node: Node) -> str:
             "use a kernel that has them"
         )
     return f"perf cannot record block tracepoints here: {message[:200] or f'exit code {result.code}'}"
+
+
+def _perf_record(node: Node) -> tuple[str, ...]:
+    """Return the first words of a recording."""
+    mounted = b" - tracefs " in node.read("/proc/self/mountinfo")
+    separate = () if mounted or effective_uid(node) != 0 else ("unshare", "--mount")
+    return (*separate, "perf", "record", "--quiet", "--all-cpus", "--no-buildid")
 
 
 def _remedy_to_trace(node: Node) -> str:
@@ -102,7 +110,7 @@ class BlockTrace:
         self._log = directory / "block-trace.log"
         self._pipes = tuple(directory / f"block-trace.{name}" for name in ("control", "answer"))
         argv = [
-            *("perf", "record", "--quiet", "--all-cpus", "--no-buildid", "--no-buildid-cache", "--synth", "no"),
+            *(*_perf_record(node), "--no-buildid-cache", "--synth", "no"),
             *("--clockid", "mono", "--mmap-pages", _BUFFER_PAGES, "--event", EVENTS),
             *(("--filter", _filter(devices)) if devices else ()),
             # perf splits the paths at commas, which a directory may contain: names within the working directory have none.
