@@ -26,8 +26,8 @@ def test_constants_of_running_statements(texts, expected):
     assert source.observed_constants("SELECT f($1, $2, $3)", texts) == expected
 
 
-@pytest.mark.parametrize("text", ["select 1", "  (SELECT 1)", "-- a\nselect 1", "/* insert */ Select 1"])
-def test_the_first_word_follows_comments(text):
+@pytest.mark.parametrize("text", ["select 1", "  (SELECT 1)", "\n( \tSelect 1"])
+def test_the_first_word_follows_blanks_and_parentheses(text):
     assert source._first_word(text) == "select"
 
 

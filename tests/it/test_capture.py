@@ -169,6 +169,32 @@ def test_pgbench_is_reproduced_within_ten_per_cent(pgherd, servers, tmp_path):
     assert row["throughput"]["value"] > 0, row
 
 
+FRAMEWORK = """\\set id random(1, 300)
+/* page='items', limit $1 */ SELECT name FROM item WHERE id = :id LIMIT 5 -- of page :id
+;
+/* page='items' */ UPDATE item SET name = /* of one */ 'b' WHERE id = :id;
+"""
+
+
+def test_comments_of_a_framework_do_not_hide_its_statements(pgherd, servers, tmp_path):
+    source, copy = servers
+    source.create("shop")
+    source.sql("CREATE TABLE item (id int PRIMARY KEY, name text)", "shop")
+    source.sql("INSERT INTO item SELECT i, 'name ' || i % 9 FROM generate_series(1, 300) AS i", "shop")
+    source.sql("ANALYZE item", "shop")
+    (tmp_path / "load.sql").write_text(FRAMEWORK)
+    load = source.pgbench("shop", "-n", "-c", "2", "-T", "60", "-f", str(tmp_path / "load.sql"))
+    loaded(load)
+    ended = pgherd("capture", source.dsn("shop"), "--out", str(tmp_path / "shop"), "--duration", "3s")
+    end(load)
+    assert ended.code == 0, ended
+    record, _ = scripts(tmp_path / "shop")
+    texts = [(tmp_path / "shop" / script["file"]).read_text() for script in record["scripts"]]
+    assert all("page" not in text for text in texts) and sum(text.count("/* pgherd ") for text in texts) == 2, texts
+    found = results(replayed(pgherd, copy, "shop", tmp_path / "shop"))
+    assert found["calls"] <= {"pass", "unknown"} and found["rows"] == {"pass"}, found
+
+
 HOSTILE = f"""
 CREATE SCHEMA "s'; \\! touch {{marker}}";
 CREATE TYPE "s'; \\! touch {{marker}}"."kind""; --" AS ENUM ('{SECRET}', 'b');

@@ -38,6 +38,7 @@ def test_known_scripts(script: str, lines: list[int]) -> None:
     ("script", "named"),
     [
         ("\\copy t FROM data.csv CSV\n", {"data.csv"}),
+        ("\\COPY t FROM STDIN\nit's\n\\.\n\\Copy u FROM data.csv\n", {"data.csv"}),
         ("\\copy t FROM 'the data/it''s.csv' WITH (FORMAT csv, HEADER)\n", {"the data/it's.csv"}),
         ("\\copy t FROM PROGRAM 'gunzip -c data.csv.gz | head -5'\n", {"data.csv.gz"}),
         ("\\lo_import picture.png\n\\! sort in.txt >out.txt\n", {"picture.png", "in.txt", "out.txt"}),

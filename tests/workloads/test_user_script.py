@@ -294,6 +294,7 @@ def test_what_the_kernel_shows_and_what_is_written_is_no_data(init: Path) -> Non
         ("SELECT set_config('transaction_read_only', 'off', false);", ":1: 'transaction_read_only' can make"),
         ("SELECT 1;\nBEGIN READ/* a /* b */\n*/WRITE;", ":2: 'READ WRITE' can make"),
         ("BEGIN READ -- of a comment\n WRITE;", ":1: 'READ WRITE' can make"),
+        ("-- a long comment\n-- and one more\n\nSELECT 1;\nBEGIN READ WRITE;", ":5: 'READ WRITE' can make"),
         ("SELECT '--'; BEGIN READ WRITE;", ":1: 'READ WRITE' can make"),
         ("SELECT '--'; BEGIN READ/**/WRITE;", ":1: 'READ WRITE' can make"),
         ("SELECT '/*'; BEGIN READ/**/WRITE; SELECT '*/';", ":1: 'READ WRITE' can make"),

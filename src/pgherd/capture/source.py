@@ -20,6 +20,7 @@ from psycopg.rows import dict_row
 from pgherd.capture.model import Counters, ForeignKey, Function, Source, SourceColumn, SourceTable, Statement, Type, Values, quoted
 from pgherd.capture.scripts import MAX_SCRIPTS, is_control
 from pgherd.model.errors import UsageError
+from pgherd.workloads.script_parser import without_comments
 
 if TYPE_CHECKING:
     import psycopg
@@ -285,14 +286,15 @@ def _analyse(
     running: dict[int, set[str]],
 ) -> tuple[Statement, ...]:
     types: dict[int, Type] = {}
-    seen = [text for texts in running.values() for text in texts]
+    seen = [without_comments(text) for texts in running.values() for text in texts]
     statements: list[Statement] = []
     for queryid, counters in chosen:
         text = texts.get(queryid, "")
         if not text or _MARK in text or text.startswith("SET TRANSACTION READ ONLY"):
             continue
-        statement = _analysed(connection, len(statements) + 1, text, counters, types)
-        statements.append(replace(statement, observed=observed_constants(text, seen)))
+        code = without_comments(text).strip()
+        statement = _analysed(connection, len(statements) + 1, code, counters, types)
+        statements.append(replace(statement, observed=observed_constants(code, seen)))
     return tuple(statements)
 
 
@@ -342,8 +344,8 @@ def _type(connection: psycopg.Connection[Any], oid: int) -> Type:
 
 
 def _first_word(text: str) -> str:
-    """Return the first word of a statement, in lower case, after comments and parentheses."""
-    match = re.match(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)*([A-Za-z]*)", text, re.DOTALL)
+    """Return the first word of a statement without comments, in lower case."""
+    match = re.match(r"[\s(]*([A-Za-z]*)", text)
     return match[1].lower() if match is not None else ""
 
 

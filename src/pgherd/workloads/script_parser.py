@@ -33,7 +33,7 @@ _ARGUMENT = r"""'(?:[^'\\\n]|\\[^\n]|'')*'|"[^"\n]*"|`[^`\n]*`|[^\n\\]"""
 _PSQL = re.compile(
     rf"""{_COMMON}
       | (?P<back>\\\\)
-      | (?P<meta>\\(?:(?:!|(?:copy|h|help|ef|ev|sf|sv)(?=[\s\\]|\Z))[^\n]*
+      | (?P<meta>\\(?:(?:!|(?:(?i:copy)|h|help|ef|ev|sf|sv)(?=[\s\\]|\Z))[^\n]*
                |[^\s\\]+[^\S\n]*(?:\|[^\n]*|(?:{_ARGUMENT})*)))
       | {_PLAIN}""",
     _FLAGS,
@@ -94,9 +94,9 @@ def line_of_ignored_errors(script: str) -> int | None:
 
 
 def without_comments(script: str) -> str:
-    """Return a pgbench script with blanks instead of its SQL comments. Lines keep their numbers."""
+    """Return a pgbench script, or an SQL statement, with a blank instead of each SQL comment. Lines keep their numbers."""
     tokens = _tokens(script, _PGBENCH)
-    return "".join(re.sub(r"[^\n]", " ", token.text) if token.kind in ("comment", "block") else token.text for token in tokens)
+    return "".join(" " + "\n" * token.text.count("\n") if token.kind in ("comment", "block") else token.text for token in tokens)
 
 
 def _command_of(token: _Token) -> str:
@@ -222,7 +222,7 @@ def _psql_tokens(script: str) -> Iterator[_Token]:
         sends = token.kind == "semicolon" and depth <= 0
         if token.kind == "meta":
             command = _command_of(token)
-            if command == "copy":
+            if command.lower() == "copy":
                 copied = [part.text.lower() for part in _outside_parentheses(_tokens(token.text, _PSQL, len("\\copy")))]
                 if _from_stdin(copied):
                     position = _after_rows(script, _next_line(script, token.end), 1)

@@ -412,11 +412,12 @@ def require_no_temporary_tables(node: Node, scripts: Sequence[Script], pooler: s
 
 def _require_without(node: Node, scripts: Sequence[Script], pattern: re.Pattern[str], reason: str) -> None:
     for source in (script.source for script in scripts if not script.source.startswith(_BUILTIN)):
-        text = _text(node, "--script", source)
-        match = pattern.search(without_comments(text)) or pattern.search(text)
-        if match is not None:
-            line = text.count("\n", 0, match.start()) + 1
-            raise UsageError(f"{source}:{line}: '{' '.join(match[0].split())}' {reason}")
+        script = _text(node, "--script", source)
+        for text in (without_comments(script), script):
+            match = pattern.search(text)
+            if match is not None:
+                line = text.count("\n", 0, match.start()) + 1
+                raise UsageError(f"{source}:{line}: '{' '.join(match[0].split())}' {reason}")
 
 
 def _environment(read_only: bool) -> dict[str, str]:
