@@ -33,6 +33,34 @@ def test_wide_and_long_are_the_same(write, text):
     assert [(one.database, one.resource) for one in found.unknown] == [("a", "memory_mb")] and found.rows[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        ("database;memory_mb\na;900,5\nb;1.050,25\n", [900.5, 1050.25]),
+        ("database\tmemory_mb\na\t900.5\nb\t1\n", [900.5, 1]),
+        ("database;memory_mb\na;nan\nb;1,5\n", [1.5, 1.5]),
+        ("database,memory_mb\na,900\nb,1.050\n", [900, 1.05]),
+    ],
+)
+def test_decimal_commas_are_read_where_commas_do_not_separate(write, text, memory):
+    assert read_demand(write(text), 95).high[:, 0, 0].tolist() == pytest.approx(memory)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("database;memory_mb\na;900\nb;1.050\nc;2.100\n", "line 3: '1.050' may be a decimal or a grouped number"),
+        ("database;memory_mb\na;0,5\nb;0.5\n", "numbers with a decimal point and numbers with a decimal comma"),
+        ("database;memory_mb\na;1,05,0\nb;2,5\n", "row 2: '1,05,0' under memory_mb"),
+        ("database,cpu_cores\na,0.5\ndatabase,cpu_cores,memory_mb\nc,1,100\n", "not all rows have the cells of its first line"),
+        ("Demand of May\ndatabase,cpu_cores\na,0.5\n", "has no column 'database' .it has Demand of May"),
+    ],
+)
+def test_neither_rows_nor_numbers_are_guessed(write, text, message):
+    with pytest.raises(UsageError, match=message):
+        read_demand(write(text), 95)
+
+
 def test_parquet(tmp_path):
     path = tmp_path / "a b [1].parquet"
     duckdb.connect().execute(
@@ -71,7 +99,7 @@ def test_days_with_offsets_are_folded_in_utc(write):
         (rows(map(str, range(7))), "7 slots, which do not divide a day"),
         (rows([f"{m // 60:02d}:{m % 60:02d}" for m in range(1440)]), "at most 288 slots"),
         ("name,cpu_cores\na,1\n", "no column 'database'"),
-        ("database,cpu_cores\na,1\nb,2,000\n", "it has b, 2, 000.*no row more cells than the header"),
+        ("database,cpu_cores\na,1\nb,2,000\n", "not all rows have the cells of its first line .database,cpu_cores"),
         ("database,cpus\na,1\n", "column 'cpus' is no resource"),
         ("database,time\na,1\n", "no column is a resource"),
         ("database,time,resource,value\na,0,cpu,1\n", "row 2: 'cpu' is no resource"),

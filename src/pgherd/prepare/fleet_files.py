@@ -19,8 +19,10 @@ from pydantic import ValidationError
 
 from pgherd.model.errors import UsageError
 from pgherd.model.text import clean
+from pgherd.model.units import Mark
 from pgherd.node.files import UnsafeFileError, read_input
 from pgherd.prepare.requests import first_fault, read_yaml
+from pgherd.prepare.text_tables import decimal_mark
 from pgherd.store.samples import escape, open_database
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ _MAX_RULES_BYTES = 64 * 2**20
 _MAX_DEMAND_BYTES = 4 * 2**30
 MAX_CELLS = 120_000_000
 _MAX_TIMES = 40_000
+_DECIMAL_COMMA = r"[-+]?([1-9]\d{0,2}(\.\d{3})+|\d+)(,\d*)?(e[-+]?\d+)?"
+"""Number with a decimal comma, in lower case; points may group thousands."""
 _RULE_COLUMNS = ("database", "apart", "labels", "pin", "host")
 
 
@@ -92,6 +96,36 @@ def folded(
     return fold(names, resources, values, slot_of, slots, percentile, rows, low, notes)
 
 
+def _decimal_mark(relation: duckdb.DuckDBPyRelation, path: Path, columns: Sequence[str]) -> Mark:
+    """Return the decimal mark of columns of ``relation``, which are SQL expressions.
+
+    Cells of one shape, in which digits after the first are equal, show the same. One of each is read, so a large file takes no longer.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        header = file.readline()
+    separator = next((separator for separator in "\t;" if separator in header), ",")
+    if separator == ",":
+        return "."
+    shapes = []
+    for column in columns:
+        found = relation.query(
+            "cells",
+            "SELECT min(line), arg_min(text, line) FROM "  # noqa: S608
+            f"(SELECT row_number() OVER () + 1 AS line, {column} AS text FROM cells) WHERE text <> '' "
+            "GROUP BY left(text, 1), regexp_replace(substr(text, 2), '[0-9]', '1', 'g') ORDER BY 1",
+        )
+        assert found is not None  # it is a SELECT
+        shapes.append(found.fetchall())
+    return decimal_mark(shapes, separator, str(path))
+
+
+def _number_sql(column: str, mark: Mark) -> str:
+    if mark == ".":
+        return f'TRY_CAST("{column}" AS FLOAT)'
+    text = f"replace(replace(\"{column}\", '.', ''), ',', '.')"
+    return f"CASE WHEN \"{column}\" = 'nan' OR regexp_full_match(\"{column}\", '{_DECIMAL_COMMA}') THEN TRY_CAST({text} AS FLOAT) END"
+
+
 def _read_cells(
     database: duckdb.DuckDBPyConnection, path: Path
 ) -> tuple[list[tuple[str, int]], list[str], Any, list[tuple[int, str, int]]]:
@@ -103,17 +137,20 @@ def _read_cells(
     measurable = [*RESOURCES, RATE]
     file = escape(str(path))
     parquet = path.suffix.lower() == ".parquet"
-    relation = database.read_parquet(file) if parquet else database.read_csv(file, header=True, all_varchar=True)
+    # Without skiprows, DuckDB skips lines above those that fit the columns it guesses.
+    relation = database.read_parquet(file) if parquet else database.read_csv(file, header=True, all_varchar=True, skiprows=0)
     columns = {column.strip().lower(): column for column in relation.columns}
     if len(columns) < len(relation.columns):
         raise UsageError(f"{path} has two columns of one name ({', '.join(relation.columns)}); remove one")
     long = "resource" in columns and "value" in columns
     known = {"database", "time", *(("resource", "value") if long else measurable)}
-    if "database" not in columns:
+    if len(relation.columns) == 1 and any(separator in relation.columns[0] for separator in ",;\t"):
         raise UsageError(
-            f"{path} has no column 'database' (it has {', '.join(relation.columns)}); name that column so, and give no row more cells than "
-            "the header"
+            f"{path}: not all rows have the cells of its first line ({clean(relation.columns[0])}); let that be the header of all rows, "
+            "and give no row more cells"
         )
+    if "database" not in columns:
+        raise UsageError(f"{path} has no column 'database' (it has {', '.join(relation.columns)}); name that column so")
     foreign = [text for name, text in columns.items() if name not in known]
     resources = [name for name in measurable if name in columns]
     if foreign or not (long or resources):
@@ -124,8 +161,9 @@ def _read_cells(
         return "NULL" if name not in columns else 'trim(CAST("' + columns[name].replace('"', '""') + '" AS VARCHAR))'
 
     measured = ["value"] if long else resources
+    mark = "." if parquet else _decimal_mark(relation, path, [quoted(name) for name in measured])
     cells = ", ".join(
-        f'nullif(lower({quoted(name)}), \'\') AS "text_{name}", TRY_CAST("text_{name}" AS FLOAT) AS "{name}"' for name in measured
+        f'nullif(lower({quoted(name)}), \'\') AS "text_{name}", {_number_sql(f"text_{name}", mark)} AS "{name}"' for name in measured
     )
     # 1 is the header of a CSV file. Rows of Parquet are counted from 1.
     database.execute(
