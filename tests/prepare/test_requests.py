@@ -77,6 +77,7 @@ def test_files_are_searched_next_to_the_scenario_first(tmp_path, monkeypatch):
         ("- 1", "a scenario is a mapping with 'study' and 'options', but this is a list"),
         ("", "a scenario is a mapping with 'study' and 'options', but this is a NoneType"),
         ("study: density\nschema: other/1", "'schema': input should be 'pgherd/scenario/1', but it is 'other/1'"),
+        ("study: density\noptions: {scale: 10,\n  scale: 50}", "line 3: this is not YAML: the key 'scale' is repeated"),
         ("study: &a density\ntitle: *a", "line 2: this is not YAML: aliases (*name) are not allowed"),
         ("[" * 100_000, "it is nested too deeply"),
         ("a: 2020-13-01", "this is not YAML: month must be in 1..12"),
@@ -237,6 +238,8 @@ def test_options_replace_and_the_rest_are_settings() -> None:
     assert changed.set == ("jit=on", "jit=off", "my.thing=x"), "a later setting of the same name wins"
     assert request.set == ("jit=on",)
     assert apply(request, {}) == request
+    several = "host=db1,db2 dbname=app target_session_attrs=read-write"
+    assert apply(request, {"dsn": several}).dsn == (several,), "its hosts are those of one server"
 
 
 def test_what_a_variant_says_takes_back_what_says_it_in_another_way() -> None:

@@ -45,12 +45,20 @@ _short.maxlevel, _short.maxstring, _short.maxother, _short.maxlong = 2, _MAX_TEX
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader without aliases, because a few lines of them expand to any size."""
+    """Loader without aliases, because a few lines of them expand to any size, and without repeated keys, which would hide a value."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "aliases (*name) are not allowed", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[typing.Hashable, typing.Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key '{key.value}' is repeated", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: Path) -> object:
@@ -228,7 +236,7 @@ def variant_text(name: str, changes: Mapping[str, str]) -> str:
 def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed: frozenset[str] = FIXED) -> Request:
     """Return the request with a variant's changes. Options replace those of the request, and settings are added to its settings.
 
-    A text for an option with several values is split by ``several_values``.
+    A text for an option with several values is split by ``several_values``. A DSN is not, because it may have commas (several hosts).
 
     Args:
         request: common request of all variants.
@@ -249,7 +257,8 @@ def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed
             reason = "write each setting as a key" if option == "set" else "it is the same for all variants; give it once, as an option"
             raise UsageError(f"{label}: '{key}' cannot differ between variants: {reason}; {_known(fields, fixed)}")
         if option in fields:
-            options[option] = several_values(value) if _takes_several(fields[option].annotation) else value
+            several = option != "dsn" and _takes_several(fields[option].annotation)
+            options[option] = several_values(value) if several else value
         elif _SETTING.fullmatch(key) and "set" in fields and not _similar(option, fields):
             settings.append(f"{key}={value}")
         else:
