@@ -19,8 +19,8 @@ SETTINGS = [
 class Server:
     """Server of a major version that rejects statements with one of the parts ``refused``."""
 
-    def __init__(self, major=18, local=True, refused=()):
-        self.major, self.local, self.refused, self.closed = major, local, refused, False
+    def __init__(self, major=18, refused=()):
+        self.major, self.refused, self.closed = major, refused, False
 
     def sql(self, statement, parameters=()):
         if any(part in statement for part in self.refused):
@@ -28,7 +28,6 @@ class Server:
         answers = {
             "FROM pg_settings": SETTINGS,
             "SHOW server_version": [(f"{self.major}.3 (Debian)",)],
-            "inet_server_addr": [(self.local,)],
             "pg_stat_checkpointer": [(90, 10)],
             "pg_stat_bgwriter": [(9, 1)],
             "pg_stat_wal": [(1000, 200)],
@@ -42,10 +41,10 @@ class Server:
 
 @pytest.fixture
 def look(monkeypatch):
-    def make(**options):
+    def make(*, local=True, **options):
         server = Server(**options)
         monkeypatch.setattr(advice_facts, "ExternalServer", lambda *args, **named: server)
-        facts = advice_facts.read_server_facts(LocalNode(), "host=h", "/nowhere")
+        facts = advice_facts.read_server_facts(LocalNode(), "host=h", "/nowhere", local=local)
         assert server.closed
         return facts
 

@@ -217,6 +217,7 @@ def _clock(host: HostAdviceFacts) -> Advice:
 WAL_DOC = "PostgreSQL documentation, 'WAL Configuration'"
 RESOURCES = "PostgreSQL documentation, 'Resource Consumption'"
 
+NOT_LOCAL = "not shown to run on this host; connect through its Unix socket, or run pgherd as root"
 NEAR_HALF = (0.45, 0.55)
 """Shares of memory at which buffers and page cache hold much the same pages."""
 BEYOND = 0.75
@@ -265,7 +266,7 @@ def _separate_wal_device(server: ServerFacts) -> Advice:
     recommended = "separate devices for data and WAL, not shared with the system"
     rationale = "Commits wait for small sequential WAL writes. On a shared device they queue behind a checkpoint's random writes"
     if not server.local or not server.data or not server.wal:
-        reason = "files not visible" if server.local else "runs on another host"
+        reason = "files not visible" if server.local else NOT_LOCAL
         return _server("separate-wal-device", "unknown", reason, recommended, rationale)
     common = sorted(set(server.data) & set(server.wal))
     data_on_system, wal_on_system = sorted(set(server.data) & set(server.system)), sorted(set(server.wal) & set(server.system))
@@ -305,7 +306,13 @@ def _shared_buffers(server: ServerFacts, host: HostAdviceFacts) -> Advice:
     if size is None:
         return _server("shared-buffers", "unknown", "not visible to this user", recommended, rationale)
     if not server.local or not host.memory:
-        return _server("shared-buffers", "unknown", f"{format_bytes(size)}; memory of its host not visible", recommended, rationale)
+        return _server(
+            "shared-buffers",
+            "unknown",
+            f"{format_bytes(size)}; {'memory of this host not visible' if server.local else NOT_LOCAL}",
+            recommended,
+            rationale,
+        )
     share = round(size / host.memory, 3)
     observed = f"{format_bytes(size)}, {share:.0%} of {format_bytes(host.memory)}"
     if NEAR_HALF[0] <= share <= NEAR_HALF[1]:

@@ -82,10 +82,11 @@ def _server_facts(node: Node, dsn: str) -> ServerFacts:
     from pgherd.postgres import advice_facts, external_server
 
     plain = external_server.normalize_dsn(dsn, "--dsn")
-    external_server.read_database_info(plain, option="--dsn")  # its error messages name the option
+    found = external_server.read_database_info(plain, option="--dsn", node=node)  # its error messages name the option
     with tempfile.TemporaryDirectory(prefix="pgherd-advise-") as directory:
         try:
-            return advice_facts.read_server_facts(node, plain, str(Path(directory, secrets.token_hex(4))))
+            passfile = str(Path(directory, secrets.token_hex(4)))
+            return advice_facts.read_server_facts(node, plain, passfile, local=found.pid > 0)
         except psycopg.Error as error:
             raise UsageError(f"--dsn {plain}: {str(error).strip()}") from None
 

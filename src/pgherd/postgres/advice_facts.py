@@ -28,17 +28,15 @@ _CHECKPOINTS = {
     True: "SELECT num_timed, num_requested FROM pg_stat_checkpointer",
 }
 _WAL = "SELECT wal_records, wal_fpi FROM pg_stat_wal"
-# True for a Unix socket, or an address of this host: client and server addresses are then equal.
-_LOCAL = "SELECT inet_server_addr() IS NULL OR inet_server_addr() = inet_client_addr() OR inet_server_addr() << inet '127.0.0.0/8'"
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
 
-def read_server_facts(node: Node, dsn: str, passfile: str) -> ServerFacts:
+def read_server_facts(node: Node, dsn: str, passfile: str, *, local: bool) -> ServerFacts:
     """Read the facts of the server at ``dsn``, as returned by ``external.normalize_dsn``.
 
     Values that the user may not read stay empty. ``passfile`` is the path of a password file, which is created if one is
-    required.
+    required. ``local``: the server is proved to run on this host, so that its disks and its neighbours are here.
 
     Raises:
         UsageError: The connection fails.
@@ -50,7 +48,6 @@ def read_server_facts(node: Node, dsn: str, passfile: str) -> ServerFacts:
         settings = {name: text for name, text, *_ in rows}
         sizes = {name: int(value) * _UNITS[unit] for name, _, value, unit, _ in rows if unit in _UNITS and value.lstrip("-").isdigit()}
         version = str(server.sql("SHOW server_version")[0][0]).split()[0]
-        local = bool(server.sql(_LOCAL)[0][0])
         data = settings.pop("data_directory", "")
         timed, requested = _counts(server.sql, _CHECKPOINTS[server.major >= 17])
         records, images = _counts(server.sql, _WAL)

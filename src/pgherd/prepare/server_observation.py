@@ -81,10 +81,11 @@ _THIS_HOST = ("", "localhost", "127.0.0.1", "::1")
 def prometheus_source(url: str, match: str, server: ListedServer, found: ExternalDatabaseInfo) -> PrometheusSource:
     """Return the series of the server's host, and of its container if that is named, in the Prometheus server at ``url``.
 
-    The host is the server's label 'host', or its address without one.
+    The host is the server's label 'host', or its address without one. An address of this host may be the end of a tunnel, so the
+    server's process must be found here.
 
     Raises:
-        UsageError: ``match`` has another form than ``host=LABEL``, or the container cannot be known by its label there.
+        UsageError: ``match`` has another form than ``host=LABEL``, or the host or the container cannot be known by its label there.
     """
     ours, equals, theirs = match.partition("=")
     if ours != HOST_LABEL or not equals:
@@ -102,6 +103,12 @@ def prometheus_source(url: str, match: str, server: ListedServer, found: Externa
             )
     host = server.labels.get(HOST_LABEL) or found.host
     here = host.startswith("/") or host in _THIS_HOST
+    if here and not found.pid:
+        raise UsageError(
+            f"{f'server {server.name}' if server.name else '--dsn'}: it is reached at {host or 'a local socket'}, but no process of it is "
+            "visible on this host, so --prometheus could show another host; list it with --servers and the label host=NAME, or, if it runs "
+            "here, connect through its Unix socket, or run pgherd as root"
+        )
     hosts = (socket.gethostname(), "localhost", "127.0.0.1") if here else (host,)
     try:
         return PrometheusSource(url=url, label=theirs, values=values_of(hosts), container_id=pattern)
