@@ -310,6 +310,44 @@ def test_what_may_be_secret_is_not_told(theirs, tmp_path, monkeypatch):
     assert told == {"primary_conninfo": "(not shown)", "archive_command": "(not shown)", "app.api_key": "(not shown)", "work_mem": "x"}
 
 
+@pytest.fixture
+def limited(theirs):
+    """Sets a connection limit of a role or database until the end of the test."""
+    objects = []
+
+    def limit(name: str, number: int) -> None:
+        objects.append(name)
+        theirs.sql(f"ALTER {name} CONNECTION LIMIT {number}", "postgres")
+
+    yield limit
+    for name in objects:
+        theirs.sql(f"ALTER {name} CONNECTION LIMIT -1", "postgres")
+
+
+def test_limits_of_the_role_and_the_database_are_seen(pgherd, theirs, limited, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    limited("ROLE loader", 6)
+    activity = external_server.read_database_info(theirs.dsn()).activity
+    assert (activity.free, activity.limit) == (6, "the role's CONNECTION LIMIT")
+    limited("DATABASE app", 4)
+    activity = external_server.read_database_info(theirs.dsn()).activity
+    assert (activity.free, activity.limit) == (4, "the database's CONNECTION LIMIT")
+    superuser = external_server.read_database_info(theirs.dsn("postgres")).activity
+    assert superuser.limit == "max_connections" and superuser.free > 6, "no such limit holds for a superuser"
+    ended = pgherd("density", "--dsn", theirs.dsn(), "--databases", "1", "--clients", "3", "--dry-run")
+    assert ended.code == 2 and "but the server has 4 free; lower --clients, or raise the database's CONNECTION LIMIT" in ended.message
+
+
+def test_settings_that_a_server_hides_are_named(pgherd, theirs):
+    theirs.sql("CREATE DATABASE ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'", "postgres")
+    for user, hidden in (("postgres", False), ("free", True)):
+        source = theirs.dsn(user, "ascii")
+        ended = pgherd("density", "--databases", "1", "--dry-run", "--settings-from", source)
+        text = " ".join((ended.out + ended.err).split())
+        assert ended.code == 0 and "work_mem 5MB" in text, ended
+        assert ("run GRANT pg_read_all_settings TO free there" in text) == hidden, ended
+
+
 def test_an_unsupported_version_is_refused(theirs, monkeypatch):
     monkeypatch.setattr(external_server, "SUPPORTED", range(40, 42))
     with pytest.raises(UsageError, match="is PostgreSQL 1.*, which is not supported; pgherd works with 40 to 41"):

@@ -59,7 +59,11 @@ _PROBE_FAILED = "division by zero"
 _ACTIVITY = """SELECT pg_is_in_recovery(), (SELECT count(*) FROM pg_stat_replication), count(*),
        count(*) FILTER (WHERE state <> 'idle'), count(*) FILTER (WHERE state IS NULL),
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
-       - coalesce(current_setting('reserved_connections', true)::int, 0)
+       - coalesce(current_setting('reserved_connections', true)::int, 0) - count(*),
+       (SELECT rolconnlimit FROM pg_roles WHERE rolname = session_user AND rolconnlimit >= 0 AND NOT rolsuper)
+       - count(*) FILTER (WHERE usename = session_user),
+       (SELECT datconnlimit FROM pg_database WHERE datname = current_database() AND datconnlimit >= 0
+           AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = session_user)) - count(*) FILTER (WHERE datname = current_database())
 FROM pg_stat_activity WHERE datid IS NOT NULL AND pid <> pg_backend_pid() AND coalesce(backend_type, 'client backend') = 'client backend'"""
 
 
@@ -68,7 +72,7 @@ class ServerActivity:
     """Use of a server before a run, as its user sees it.
 
     ``sessions`` are those of other clients, of which ``busy`` run a statement or a transaction and ``hidden`` have an unknown state.
-    ``free`` is the number of connections that it still accepts.
+    ``free`` is the number of connections that it still accepts, and ``limit`` what limits them.
     """
 
     standby: bool = False
@@ -77,6 +81,7 @@ class ServerActivity:
     busy: int = 0
     hidden: int = 0
     free: int = 0
+    limit: str = "max_connections"
 
 
 @dataclass(frozen=True)
@@ -476,8 +481,10 @@ def _protection(connection: psycopg.Connection[Any], query_timeout: float | None
 def _activity(connection: psycopg.Connection[Any]) -> ServerActivity:
     row = connection.execute(_ACTIVITY.encode()).fetchone()
     assert row is not None
-    standby, replicas, sessions, busy, hidden, accepted = row
-    return ServerActivity(standby, replicas, sessions, busy, hidden, max(0, accepted - sessions))
+    standby, replicas, sessions, busy, hidden, accepted, of_role, of_database = row
+    limits = {"max_connections": accepted, "the role's CONNECTION LIMIT": of_role, "the database's CONNECTION LIMIT": of_database}
+    free, limit = min((number, name) for name, number in limits.items() if number is not None)
+    return ServerActivity(standby, replicas, sessions, busy, hidden, max(0, free), limit)
 
 
 def _allowed(session: _Session, dsn: str, *, required: bool, option: str) -> _Session:

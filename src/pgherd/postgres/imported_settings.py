@@ -74,7 +74,12 @@ def import_settings(node: Node, source: str, installation: Installation, account
     """
     warnings: list[str] = []
     if _is_dsn(node, source):
-        settings = _from_server(node, source)
+        settings, restricted = _from_server(node, source)
+        if restricted:
+            warnings.append(
+                f"--settings-from: the server hides some settings from this user, such as its libraries; run GRANT pg_read_all_settings TO "
+                f"{restricted} there, or give them with --set"
+            )
     else:
         file = _from_file(node, source)
         settings = dict(file.settings)
@@ -161,17 +166,25 @@ def _from_file(node: Node, path: str) -> configuration.Configuration:
 
 
 # Values with their units. Settings of this connection and computed settings are excluded, because no user chose them.
-_SETTINGS = """SELECT name, current_setting(name) FROM pg_settings
+_SETTINGS = """SELECT name, pg_catalog.current_setting(name) FROM pg_catalog.pg_settings
 WHERE source IN ('configuration file', 'command line', 'global', 'database', 'user', 'database user')
   AND context <> 'internal' ORDER BY name"""
 
 
-def _from_server(node: Node, dsn: str) -> dict[str, str]:
-    import psycopg
+_RESTRICTED = "SELECT current_user::text WHERE NOT pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE')"
 
+
+def _from_server(node: Node, dsn: str) -> tuple[dict[str, str], str]:
+    """Return the settings, and the user if the server hides some from it, or ''."""
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+
+    conninfo = dsn
     try:
-        return {str(name).lower(): str(value) for name, value in node.sql(dsn, _SETTINGS)}
+        conninfo = make_conninfo(dsn, client_encoding="utf8")  # without an encoding, SQL_ASCII yields bytes
+        settings = {str(name).lower(): str(value) for name, value in node.sql(conninfo, _SETTINGS)}
+        return settings, "".join(str(user) for (user,) in node.sql(conninfo, _RESTRICTED))
     except psycopg.Error as error:
         raise UsageError(f"--settings-from: the settings of the server cannot be read: {str(error).strip()}") from error
     finally:
-        node.disconnect(dsn)
+        node.disconnect(conninfo)

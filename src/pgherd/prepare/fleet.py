@@ -176,7 +176,7 @@ def require_connections(label: str, info: ExternalDatabaseInfo, clients: int, li
     if info.pooler is None and needed > info.activity.free:
         raise UsageError(
             f"{label}: {_count(clients, 'client')} and pgherd need {needed} connections, but the server has {info.activity.free} free; "
-            "lower --clients, or raise max_connections there"
+            f"lower --clients, or raise {info.activity.limit} there"
         )
     if info.pooler is not None:
         sessions, pgherds = (clients, "") if info.direct else (needed, " and pgherd")
