@@ -125,9 +125,24 @@ def test_a_work_tree_is_made_where_the_account_can_enter_or_not_at_all(tmp_path:
         work = paths.work_tree(NODE, journal, "run", "nobody")
         assert work.is_dir() and stat.S_IMODE(work.stat().st_mode) == 0o711
         os.chmod(name, 0o700)
-        with pytest.raises(CapabilityError, match=f"'nobody', which cannot enter {name}; set XDG_CACHE_HOME"):
+        with pytest.raises(CapabilityError, match=f"'nobody', which cannot enter {name}; run 'chmod o\\+x {name}', or set XDG_CACHE_HOME"):
             paths.work_tree(NODE, journal, "other", "nobody")
         assert journal.close() and not work.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only then servers run under another account")
+def test_the_account_can_enter_a_new_cache_whatever_the_umask_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o755)
+        monkeypatch.setenv("XDG_CACHE_HOME", f"{name}/of/mine")
+        journal = Journal.open(NODE, tmp_path, "run")
+        before = os.umask(0o077)
+        try:
+            work = paths.work_tree(NODE, journal, "run", "nobody")
+        finally:
+            os.umask(before)
+        assert paths.unreachable(work, "nobody") is None
+        assert journal.close()
 
 
 def test_a_free_port_can_be_listened_on():

@@ -108,15 +108,16 @@ def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
 
 def _server_user() -> tuple[str | None, str]:
     """Return the user of servers (None: the current one) and the reason why no server can be made, or ''."""
-    from pgherd.host.paths import cache_dir, state_dir
+    from pgherd.host.paths import cache_dir, require_reachable, state_dir
     from pgherd.host.server_user import require_initdb, server_account
     from pgherd.model.errors import PgherdError
 
     try:
         state_dir()
-        cache_dir()
+        cache = cache_dir()
         account = server_account()
         require_initdb(account)
+        require_reachable(cache, account)
         return account, ""
     except PgherdError as error:
         return None, str(error)

@@ -103,15 +103,24 @@ def work_tree(node: Node, journal: Journal, name: str, account: str | None) -> P
     Mode 0711: the servers' user may enter but not list it. Raises CapabilityError if it cannot enter.
     """
     parent = cache_dir() / "work"
+    if account is not None:  # whatever the umask is
+        for missing in reversed([directory for directory in parent.parents if not directory.exists()]):
+            node.make_dir(str(missing), mode=0o711)
     node.make_dir(str(parent), mode=0o711)
     path = parent / f"{name}-{journal.id[:8]}"
     journal.make_tree(str(path), mode=0o711)
+    require_reachable(path, account)
+    return path
+
+
+def require_reachable(path: Path, account: str | None) -> None:
+    """Require that user ``account`` may enter ``path``, as far as it exists. Raises CapabilityError."""
     blocked = unreachable(path, account)
     if blocked is not None:
         raise CapabilityError(
-            f"servers run as '{account}', which cannot enter {blocked}; set XDG_CACHE_HOME to a directory that it can enter"
+            f"servers run as '{account}', which cannot enter {blocked}; run 'chmod o+x {blocked}', or set XDG_CACHE_HOME to a directory "
+            "that it can enter"
         )
-    return path
 
 
 def socket_root(node: Node, journal: Journal) -> str:
