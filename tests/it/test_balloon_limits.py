@@ -56,3 +56,18 @@ def test_a_pool_keeps_to_a_smaller_limit_or_is_killed(pgherd) -> None:
         assert usage[0] < 180 * MB < usage[1], "means of the phases"
         assert metrics["container:server"]["memory.swap"] + metrics["server:server/pg"].get("balloon.bytes", 0) > 0
         assert ("balloon.bytes" in metrics["server:server/pg"]) == (pool == "balloon")
+
+
+def test_three_repeats_have_intervals_and_a_grade(pgherd) -> None:
+    """The data of 30 MB fit into every limit, so nothing but the host can spoil a trial."""
+    pgherd.patience = 400.0
+    words = ("--pools", "small,balloon", "--swap", "none", "--memory", "256MB", "--limits", "100,50,100", "--scale", "2")
+    times = ("--repeats", "3", "--duration", "5s", "--warmup", "2s")
+    ended = pgherd("balloon", "limits", *words, *times, "--yes", "--json")
+    assert ended.code in (0, 1), ended
+    rows = json.loads(ended.out)["tables"]["balloon-limits"]
+    assert {(row["pool"], row["number"]) for row in rows} == {(pool, number) for pool in ("small", "balloon") for number in (1, 2)}
+    for row in rows:
+        found = row["throughput"]
+        assert found["n"] == 3 and 0 < found["low"] < found["value"] < found["high"], row
+    pgherd.ended_well(ended)
