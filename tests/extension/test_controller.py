@@ -49,9 +49,9 @@ def inputs(**different: float) -> Input:
         "dt": 0.1, "pool": pool, "floor": pool // 16, "ceiling": pool * 9 // 10, "block": BLOCK, "page": PAGE, "hot": 0.5,
         "miss_cost": -1, "limit": 2048 * MB, "available": 1024 * MB, "reachable": 1024 * MB, "stall": -1,
     }  # fmt: skip
-    return Input(
-        **{name: int(value) if dict(Input._fields_)[name] is ctypes.c_int64 else value for name, value in (usual | different).items()}
-    )
+    given = usual | different
+    given.setdefault("reachable_high", given["reachable"])
+    return Input(**{name: int(value) if dict(Input._fields_)[name] is ctypes.c_int64 else value for name, value in given.items()})
 
 
 def repeated(controller: Controller, item: Input, ticks: int = 20) -> Decision:
@@ -492,7 +492,8 @@ def test_no_view_makes_it_break_its_bounds(controller, data):
             pinned=data.draw(shares), misses=data.draw(rates), filled=data.draw(rates), miss_cost=data.draw(st.floats(-1, 10)),
             waiting=data.draw(st.integers(0, 1000)), dirty=data.draw(shares),
             limit=data.draw(st.integers(0, 2**50)), available=data.draw(st.integers(-(2**40), 2**50)),
-            reachable=data.draw(st.integers(-(2**40), 2**50)), unclaimed=data.draw(st.integers(-(2**40), 2**50)),
+            reachable=data.draw(st.integers(-(2**40), 2**50)),
+            reachable_high=data.draw(st.integers(-(2**40), 2**50)), unclaimed=data.draw(st.integers(-(2**40), 2**50)),
             refaults=data.draw(refaults), own_refaults=data.draw(refaults), swapping=data.draw(rates),
             stall=data.draw(st.floats(-1, 1)),
         )  # fmt: skip

@@ -96,6 +96,19 @@ def test_idle_servers_give_first_when_a_shared_limit_falls(controller):
     assert machine.swapped == 0 and several[0].ballooned * BLOCK <= 64 * MB, [item.ballooned * BLOCK // MB for item in several]
 
 
+def test_a_busy_pool_below_a_lower_limit_comes_to_rest(controller):
+    """Growth that took what was left for the lower limit would be inflated again, and so on."""
+    several = servers(1, 512 * MB, 512 * MB)
+    machine = Machine(controller, 600 * MB, several, other=24.0 * MB, dt=LOOKS / 10)
+    several[0].rate = 50_000
+    machine.run(5)
+    machine.limit //= 2
+    machine.run(10)
+    before = several[0].moved
+    machine.run(30)
+    assert several[0].moved - before <= 0.05 * machine.limit / BLOCK
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_busy_servers_fit_below_a_halved_limit_within_a_second(controller, count):
     """All pages of all pools are in use; no server gives more than the memory that is missing and a step of each."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 AUTO, CGROUP2, CGROUP1, SYSTEM = range(4)
 MB = 1024 * 1024
-LEVELS, PATH_SIZE = 12, 200
+LEVELS, PATH_SIZE = 32, 200
 
 V2_MOUNT = "30 25 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
@@ -48,6 +48,8 @@ class Reader(ctypes.Structure):
         ("complete", ctypes.c_bool),
         *((name, ctypes.c_int64) for name in ("stalled", "any_stalled")),
         ("error", ctypes.c_int),
+        ("outside", ctypes.c_bool),
+        *((name, ctypes.c_double) for name in ("low_watermark", "high_watermark")),
     ]
 
     def paths(self) -> list[str]:
@@ -57,7 +59,8 @@ class Reader(ctypes.Structure):
 class Reading(ctypes.Structure):
     _fields_ = [
         ("tight", ctypes.c_int),
-        *((n, ctypes.c_int64) for n in ("limit", "available", "reachable", "unclaimed", "refaults", "own_refaults", "swapped", "stalled")),
+        *((name, ctypes.c_int64) for name in ("limit", "available", "reachable", "reachable_high", "unclaimed")),
+        *((name, ctypes.c_int64) for name in ("refaults", "own_refaults", "swapped", "stalled")),
         ("limit_fall", ctypes.c_int64),
     ]
 
@@ -204,6 +207,46 @@ def test_the_tightest_level_decides(c, tree):
     tree.v2_group("/sys/fs/cgroup/host", str(600 * MB), 580 * MB, inactive=5 * MB, active=40 * MB)
     _, reading = read(c, tree)
     assert (reading.tight, reading.limit, reading.available, reading.reachable) == (1, 600 * MB, 65 * MB, 35 * MB)
+
+
+def test_each_level_leaves_a_share_of_its_own_limit(c, tree):
+    """On a machine of 24 GB, which is tighter, a group may grow to its own limit of 1 GB, not only beyond a share of 24 GB."""
+    meminfo = (FIXTURES / "metrics/proc-meminfo").read_text().replace("23931980", f"{6 * 2**20}").replace("22364844", f"{5 * 2**20}")
+    tree.write("proc/meminfo", meminfo)
+    tree.write("proc/self/cgroup", "0::/a\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group("/sys/fs/cgroup/a", str(1024 * MB), 400 * MB)
+    opened, reading = Reader(), Reading()
+    assert c.memory_signals_open(opened, str(tree.root).encode(), AUTO) and c.memory_signals_read(opened, False, reading)
+    total = 24684096 * 1024
+    assert (reading.tight, reading.limit, reading.reachable, reading.unclaimed) == (1, total, 624 * MB, 624 * MB)
+    opened.low_watermark, opened.high_watermark = 0.02, 0.05
+    assert c.memory_signals_read(opened, False, reading)
+    assert abs(reading.reachable - 0.02 * total - (624 - 0.02 * 1024) * MB) <= 2
+    assert reading.reachable_high == reading.unclaimed
+    assert abs(reading.unclaimed - 0.05 * total - (624 - 0.05 * 1024) * MB) <= 2
+    c.memory_signals_close(opened)
+
+
+def test_cgroups_of_an_outer_namespace_are_no_ancestors(c, tree):
+    """systemd in a container: the namespace is its own, and the host's cgroups are mounted. Their root has no limit."""
+    tree.write("proc/self/cgroup", "0::/\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT.replace(" / /sys/fs/cgroup", " /../.. /sys/fs/cgroup"))
+    tree.write("/sys/fs/cgroup/memory.stat", "")
+    opened = Reader()
+    assert not c.memory_signals_open(opened, str(tree.root).encode(), AUTO) and opened.outside and opened.error == 0
+    assert c.memory_signals_open(opened, str(tree.root).encode(), SYSTEM) and not opened.outside
+    c.memory_signals_close(opened)
+
+
+def test_more_levels_than_are_read_are_an_error(c, tree):
+    path = "/a" * LEVELS
+    tree.write("proc/self/cgroup", f"0::{path}\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    for depth in range(1, LEVELS + 1):
+        tree.v2_group("/sys/fs/cgroup" + "/a" * depth, str(512 * MB), 200 * MB)
+    opened = Reader()
+    assert not c.memory_signals_open(opened, str(tree.root).encode(), AUTO) and opened.error == errno.ENAMETOOLONG
 
 
 def test_a_machine_can_be_tighter_than_its_group(c, tree):
@@ -376,8 +419,8 @@ def test_everybodys_pressure_is_not_read_where_no_glance_may_follow(c, opened):
 
 def test_what_has_changed_since_the_last_look(c):
     """Per second since then; but what has been swapped out since the last glance only."""
-    before, rates = Reading(0, 512 * MB, 9, 9, 9, 100, 10, 5 * MB, 1_000_000), Rates()
-    now = Reading(0, 512 * MB, 9, 9, 9, 180, 14, 6 * MB, 1_400_000)
+    before, rates = Reading(0, 512 * MB, 9, 9, 9, 9, 100, 10, 5 * MB, 1_000_000), Rates()
+    now = Reading(0, 512 * MB, 9, 9, 9, 9, 180, 14, 6 * MB, 1_400_000)
     for since_light, swapping in ((0.8, MB / 0.8), (0.1, MB / 0.1)):
         c.memory_signals_compare(before, now, 0.8, since_light, rates)
         assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == pytest.approx((100, 5, swapping, 0.5))
@@ -388,10 +431,10 @@ def test_what_has_changed_since_the_last_look(c):
     assert rates.stall == 1
 
 
-@pytest.mark.parametrize("before", [None, Reading(1, 512 * MB, 9, 9, 9, 1, 1, 1, 1)], ids=["nothing", "another level"])
+@pytest.mark.parametrize("before", [None, Reading(1, 512 * MB, 9, 9, 9, 9, 1, 1, 1, 1)], ids=["nothing", "another level"])
 def test_without_a_reading_of_the_same_level_nothing_is_known(c, before):
     rates = Rates(1, 1, 1, 1)
-    c.memory_signals_compare(before, Reading(0, 512 * MB, 9, 9, 9, 180, 14, 6 * MB, 1_400_000), 0.8, 0.1, rates)
+    c.memory_signals_compare(before, Reading(0, 512 * MB, 9, 9, 9, 9, 180, 14, 6 * MB, 1_400_000), 0.8, 0.1, rates)
     assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == (-1, -1, 0, -1)
 
 
@@ -426,7 +469,7 @@ def test_an_old_machine(c, tree):
 def test_counts_that_are_unknown_have_no_rate(c):
     rates = Rates()
     for before, now in ((-1, 5), (5, -1), (-1, -1)):
-        old, new = (Reading(0, 512 * MB, 9, 9, 9, 7, count, 1, 1) for count in (before, now))
+        old, new = (Reading(0, 512 * MB, 9, 9, 9, 9, 7, count, 1, 1) for count in (before, now))
         c.memory_signals_compare(old, new, 0.8, 0.8, rates)
         assert (rates.refaults, rates.own_refaults) == (0, -1)
 
@@ -482,7 +525,7 @@ def test_pressure_that_may_not_be_read_is_left_out(c, nested):
 
 def test_a_stall_that_is_not_known(c):
     rates = Rates()
-    c.memory_signals_compare(Reading(0, 512 * MB, 9, 9, 9, 1, 1, 1, -1), Reading(0, 512 * MB, 9, 9, 9, 9, 1, 1, 500), 0.8, 0.1, rates)
+    c.memory_signals_compare(Reading(0, 512 * MB, 9, 9, 9, 9, 1, 1, 1, -1), Reading(0, 512 * MB, 9, 9, 9, 9, 9, 1, 1, 500), 0.8, 0.1, rates)
     assert (rates.refaults, rates.stall) == (10, -1)
 
 

@@ -20,7 +20,7 @@ class Input(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("pool", "ballooned", "unused", "floor", "ceiling", "block", "page")),
         *((name, ctypes.c_double) for name in ("hot", "pinned", "misses", "filled", "miss_cost", "waiting", "dirty")),
         ("limit", ctypes.c_int64),
-        *((name, ctypes.c_int64) for name in ("limit_fall", "available", "reachable", "unclaimed")),
+        *((name, ctypes.c_int64) for name in ("limit_fall", "available", "reachable", "reachable_high", "unclaimed")),
         *((name, ctypes.c_double) for name in ("refaults", "own_refaults", "swapping", "stall")),
     ]
 

@@ -146,7 +146,7 @@ class Machine:
                 ceiling=server.pool * 9 // 10, block=BLOCK, page=PAGE, hot=server.touched, misses=server.misses, filled=server.misses,
                 miss_cost=self.cost if self.known_cost else -1,
                 limit=self.limit, limit_fall=server.limit_fall, available=int(available), reachable=int(available),
-                unclaimed=int(available), refaults=refaults,
+                reachable_high=int(available), unclaimed=int(available), refaults=refaults,
                 waiting=server.waiting, own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,
             )  # fmt: skip
             decision = self.controller(limits_for(self.limit, *RESERVES), observed, server.state)

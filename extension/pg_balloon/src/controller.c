@@ -394,7 +394,7 @@ static void
 deflate_missed(const Step *step, BalloonDecision *decision)
 {
 	const BalloonInput *input = step->input;
-	int64_t		spare = (input->reachable - step->limits->high_watermark) / 2 / input->block;
+	int64_t		spare = (input->reachable_high - step->limits->high_watermark) / 2 / input->block;
 	int64_t		missed = (int64_t) (input->misses * FREE_TIME) + 1 - input->unused;
 
 	missed = smaller(missed, input->ballooned);
@@ -411,6 +411,9 @@ deflate_missed(const Step *step, BalloonDecision *decision)
  * hold:
  *
  *	min(max_step, SPARE * (reachable - low_watermark) - unused, ballooned)
+ *
+ * While room is made for a lower limit, the high watermark is left, because
+ * what is taken below it would be inflated again.
  */
 static void
 deflate_needed(const Step *step, BalloonControllerState *state, BalloonDecision *decision)
@@ -418,7 +421,9 @@ deflate_needed(const Step *step, BalloonControllerState *state, BalloonDecision 
 	const BalloonInput *input = step->input;
 
 	/* Unused buffers have left the balloon already, and will need memory, too. */
-	int64_t		above = input->reachable - step->limits->low_watermark;
+	int64_t		above = state->making_room_s > 0
+		? input->reachable_high - step->limits->high_watermark
+		: input->reachable - step->limits->low_watermark;
 	int64_t		spare = (int64_t) (SPARE * (double) above) / input->block - input->unused;
 
 	/* An inflate was premature even if no memory is left to take now. */

@@ -38,8 +38,13 @@ typedef struct BalloonInput
 	int64_t		limit;			/* memory limit */
 	int64_t		limit_fall;		/* by how much it was lowered since the last tick */
 	int64_t		available;		/* memory available below the limit without swapping */
-	int64_t		reachable;		/* memory that this server can get, by all its limits */
-	int64_t		unclaimed;		/* part of reachable that is free, not even page cache */
+	/*
+	 * memory that this server can get, by all its limits, to be compared with
+	 * the low watermark
+	 */
+	int64_t		reachable;
+	int64_t		reachable_high; /* the same for the high watermark */
+	int64_t		unclaimed;		/* part of it that is free, not even page cache */
 	/* pages evicted and read again, by all below the limit; < 0: unknown */
 	double		refaults;
 	/* anonymous and shared ones of this server's own cgroup; < 0: unknown */

@@ -162,6 +162,16 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 		!cgroup_mount(mountinfo, version, mount, mount_root, sizeof(mount)))
 		return 0;
 
+	/*
+	 * A mount of an outer cgroup namespace shows its root as "/..". The path of
+	 * the own cgroup below it has no name here.
+	 */
+	if (strncmp(mount_root, "/..", 3) == 0)
+	{
+		reader->outside = true;
+		return 0;
+	}
+
 	/* Ancestors above the root of the mount are not visible. */
 	mount_root_length = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
 	if (strncmp(group, mount_root, mount_root_length) == 0 &&
@@ -173,9 +183,10 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 	{
 		char	   *slash;
 
-		if (reader->nlevels < MEMORY_SIGNALS_LEVELS - 1 &&
-			open_group(reader, &reader->levels[reader->nlevels], root, directory, source) &&
-			reader->nlevels++ == 0)
+		if (reader->nlevels == MEMORY_SIGNALS_LEVELS - 1)
+			reader->error = ENAMETOOLONG;	/* a level that is not read could be the tightest */
+		else if (open_group(reader, &reader->levels[reader->nlevels], root, directory, source) &&
+				 reader->nlevels++ == 0)
 			strcpy(own, directory);
 		slash = strrchr(directory, '/');
 		if (strlen(directory) <= mount_length || slash == NULL)
@@ -208,8 +219,9 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 
 /*
  * Open the memory signals. Returns false, with no file open, if the requested
- * source or /proc/meminfo is missing, or if a file could not be opened for
- * another reason (reader->error).
+ * source or /proc/meminfo is missing, if the own cgroup's path is not visible
+ * (reader->outside), or if a file could not be opened for another reason
+ * (reader->error).
  */
 bool
 memory_signals_open(MemorySignalReader *reader, const char *root, int source)
@@ -244,7 +256,7 @@ memory_signals_open(MemorySignalReader *reader, const char *root, int source)
 		reader->fd_memory_pressure = open_in(reader, root, "/proc/pressure", "memory", true);
 	if (reader->fd_io_pressure < 0)
 		reader->fd_io_pressure = open_in(reader, root, "/proc/pressure", "io", true);
-	if (system->fd_stat < 0 || reader->error != 0 ||
+	if (system->fd_stat < 0 || reader->error != 0 || reader->outside ||
 		(source != MEMORY_SOURCE_AUTO && source != reader->source))
 	{
 		memory_signals_close(reader);
@@ -399,15 +411,36 @@ tightest(const MemorySignalReader *reader)
 	return tight;
 }
 
-/* Combine the levels into one set of signals. Returns false without any limit. */
+/* Reduce *least to what a level leaves above a share of its limit. */
+static void
+leave(int64_t *least, int64_t bytes, double share, const LevelMemory *memory)
+{
+	int64_t		above = bytes - (int64_t) ((double) memory->limit * share);
+
+	*least = above < *least ? above : *least;
+}
+
+/*
+ * Combine the levels into one set of signals. Returns false without any limit.
+ *
+ * The caller compares memory with a watermark, a share of the tightest level's
+ * limit. Each level keeps that share of its own limit:
+ *
+ *	reachable = min over levels (reachable - share of its limit)
+ *		+ share of the tightest level's limit
+ */
 static bool
 combine_levels(const MemorySignalReader *reader, MemorySignals *reading)
 {
 	const LevelMemory *own = &reader->levels[0].memory;
+	double		low = reader->low_watermark;
+	double		high = reader->high_watermark;
 
 	memset(reading, 0, sizeof(*reading));
 	reading->tight = tightest(reader);
-	reading->reachable = reading->unclaimed = NO_LIMIT;
+	if (reading->tight < 0)
+		return false;
+	reading->reachable = reading->reachable_high = reading->unclaimed = NO_LIMIT;
 	reading->own_refaults = own->anonymous_refaults;
 	reading->stalled = reader->stalled;
 	for (int i = 0; i < reader->nlevels; i++)
@@ -419,10 +452,9 @@ combine_levels(const MemorySignalReader *reader, MemorySignals *reading)
 			continue;
 		reachable = memory->limit - memory->usage + memory->inactive +
 			(own->active < memory->active ? own->active : memory->active);
-		if (reachable < reading->reachable)
-			reading->reachable = reachable;
-		if (memory->unclaimed < reading->unclaimed)
-			reading->unclaimed = memory->unclaimed;
+		leave(&reading->reachable, reachable, low, memory);
+		leave(&reading->reachable_high, reachable, high, memory);
+		leave(&reading->unclaimed, memory->unclaimed, high, memory);
 		if (i == reading->tight)
 		{
 			reading->limit = memory->limit;
@@ -432,7 +464,10 @@ combine_levels(const MemorySignalReader *reader, MemorySignals *reading)
 			reading->swapped = memory->swapped;
 		}
 	}
-	return reading->tight >= 0;
+	reading->reachable += (int64_t) ((double) reading->limit * low);
+	reading->reachable_high += (int64_t) ((double) reading->limit * high);
+	reading->unclaimed += (int64_t) ((double) reading->limit * high);
+	return true;
 }
 
 /*
@@ -522,47 +557,6 @@ memory_signals_light_read(MemorySignalReader *reader, MemorySignals *reading)
 			subtract_cache(&level->memory, before.usage - level->memory.usage);
 	}
 	return combine_levels(reader, reading);
-}
-
-/* Return the increase of a count, or 0 if it has fallen. */
-static double
-increase(int64_t before, int64_t now)
-{
-	return now > before ? (double) (now - before) : 0;
-}
-
-/* Return the rate of a count, -1 if it was or is unknown (negative). */
-static double
-rate_of(int64_t before, int64_t now, double seconds)
-{
-	return before < 0 || now < 0 ? -1 : increase(before, now) / seconds;
-}
-
-/*
- * Compute rates from two sets of signals of the same level, that many seconds
- * apart. Without an earlier one (NULL) all rates are unknown.
- *
- * A light read fails if pages were swapped out. So what a full read finds
- * after light ones was swapped out within since_light, if that is less.
- */
-void
-memory_signals_compare(const MemorySignals *before, const MemorySignals *now, double seconds,
-					   double since_light, MemorySignalRates *rates)
-{
-	double		share;
-
-	rates->refaults = rates->own_refaults = rates->stall = -1;
-	rates->swapping = 0;
-	if (before == NULL || before->tight != now->tight)
-		return;					/* counts of different levels are not comparable */
-	rates->refaults = rate_of(before->refaults, now->refaults, seconds);
-	rates->own_refaults = rate_of(before->own_refaults, now->own_refaults, seconds);
-	rates->swapping = increase(before->swapped, now->swapped) /
-		(since_light < seconds ? since_light : seconds);
-	if (before->stalled < 0 || now->stalled < 0)
-		return;
-	share = increase(before->stalled, now->stalled) / (seconds * 1e6);
-	rates->stall = share < 1.0 ? share : 1.0;
 }
 
 /* Return the name of a source, as in pg_balloon.memory_source. */

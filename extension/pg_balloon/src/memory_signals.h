@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MEMORY_SIGNALS_LEVELS 12
+#define MEMORY_SIGNALS_LEVELS 32
 #define MEMORY_SIGNALS_PATH 200
 /* Maximum number of open files. */
 #define MEMORY_SIGNALS_FILES (5 * MEMORY_SIGNALS_LEVELS + 4)
@@ -82,6 +82,10 @@ typedef struct MemorySignalReader
 	/* system-wide pressure at the last full read; -1: unknown, or not read */
 	int64_t		any_stalled;
 	int			error;			/* errno if a file could not be opened; 0: none */
+	bool		outside;		/* the mounted cgroups do not show the path of the own one */
+	/* the watermarks, as shares of each level's limit; set by the caller before a read */
+	double		low_watermark;
+	double		high_watermark;
 } MemorySignalReader;
 
 /* Values of all levels combined. Counts are cumulative. Memory in bytes. */
@@ -91,9 +95,13 @@ typedef struct MemorySignals
 	int			tight;
 	int64_t		limit;
 	int64_t		available;		/* available to all processes below the limit, without swapping */
-	/* available to this server, by all levels, without active page cache of others */
+	/*
+	 * available to this server, by all levels, without active page cache of
+	 * others; to be compared with the low watermark, see combine_levels()
+	 */
 	int64_t		reachable;
-	/* available to this server, by all levels, before the kernel evicts anything */
+	int64_t		reachable_high; /* the same for the high watermark */
+	/* ... before the kernel evicts anything, for the high watermark */
 	int64_t		unclaimed;
 	int64_t		refaults;		/* count: pages evicted and read again; -1: unknown */
 	/* count, own cgroup: refaults of anonymous and shared memory; -1: unknown */
@@ -104,21 +112,10 @@ typedef struct MemorySignals
 	int64_t		limit_fall;		/* bytes by which the limit is lower than at the read before */
 } MemorySignals;
 
-/* Rates between two sets of signals. Per second, memory in bytes. */
-typedef struct MemorySignalRates
-{
-	double		refaults;		/* pages; -1: unknown */
-	double		own_refaults;	/* pages; -1: unknown */
-	double		swapping;
-	double		stall;			/* share of the time with a task waiting; -1: unknown */
-} MemorySignalRates;
-
 extern bool memory_signals_open(MemorySignalReader *reader, const char *root, int source);
 extern bool memory_signals_read(MemorySignalReader *reader, bool for_light_read,
 								MemorySignals *reading);
 extern bool memory_signals_light_read(MemorySignalReader *reader, MemorySignals *reading);
-extern void memory_signals_compare(const MemorySignals *before, const MemorySignals *now,
-								   double seconds, double since_light, MemorySignalRates *rates);
 extern void memory_signals_close(MemorySignalReader *reader);
 extern int	memory_signals_files(const MemorySignalReader *reader);
 extern const char *memory_source_name(int source);

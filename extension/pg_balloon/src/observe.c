@@ -160,6 +160,13 @@ warn_no_signals(void)
 				 errmsg("pg_balloon could not open all memory signals: %m"),
 				 errdetail("Nothing is decided without them. The worker tries again in each tick.")));
 	}
+	else if (!warned_no_signals && reader.outside)
+		ereport(WARNING,
+				(errmsg("pg_balloon cannot find its cgroup"),
+				 errdetail("The mounted cgroups are those of an outer cgroup namespace, where the "
+						   "path of this server is not visible. Nothing is decided."),
+				 errhint("Run the container in the host's cgroup namespace (--cgroupns=host), mount "
+						 "its own cgroups, or set pg_balloon.memory_source to system.")));
 	else if (!warned_no_signals)
 		ereport(WARNING,
 				(errmsg("pg_balloon found no memory signals of source \"%s\"",
@@ -420,6 +427,8 @@ balloon_observe(double dt, bool steady, BalloonInput *input, MemorySignals *now)
 	since_sample += dt;
 	since_full += dt;
 	have_input = have_signals(dt);
+	reader.low_watermark = balloon_low_watermark / 100;
+	reader.high_watermark = balloon_high_watermark / 100;
 	may_be_light = steady && no_shortage && light_ticks_suffice(input->ballooned);
 	was_light = have_input && may_be_light && light_tick(since_full, hand, now);
 	if (have_input && !was_light && !memory_signals_read(&reader, may_be_light, now))
@@ -445,6 +454,7 @@ balloon_observe(double dt, bool steady, BalloonInput *input, MemorySignals *now)
 	input->limit_fall = now->limit_fall;
 	input->available = now->available;
 	input->reachable = now->reachable;
+	input->reachable_high = now->reachable_high;
 	input->unclaimed = now->unclaimed;
 	input->refaults = rates.refaults;
 	input->own_refaults = rates.own_refaults;

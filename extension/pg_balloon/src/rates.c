@@ -1,12 +1,14 @@
 /*
  * rates.c
- *		Access rate of pages, and rate of pages read into the pool.
+ *		Access rate of pages, rate of pages read into the pool, and rates between
+ *		two sets of memory signals.
  *
  * Copyright (c) 2026, pgherd maintainers
  */
 #include "rates.h"
 
 #include <math.h>
+#include <stddef.h>
 
 /* Maximum accessed share of a sample, so that the rate stays finite. */
 #define MOST_TOUCHED 0.999
@@ -110,4 +112,45 @@ miss_rate_update(MissRate *rate, double dt, double cadence, int64_t count, int64
 	rate->read_back = read_back;
 	rate->silent_s = rate->read_back_s = 0;
 	return known;
+}
+
+/* Return the increase of a count, or 0 if it has fallen. */
+static double
+increase(int64_t before, int64_t now)
+{
+	return now > before ? (double) (now - before) : 0;
+}
+
+/* Return the rate of a count, -1 if it was or is unknown (negative). */
+static double
+rate_of(int64_t before, int64_t now, double seconds)
+{
+	return before < 0 || now < 0 ? -1 : increase(before, now) / seconds;
+}
+
+/*
+ * Compute rates from two sets of signals of the same level, that many seconds
+ * apart. Without an earlier one (NULL) all rates are unknown.
+ *
+ * A light read fails if pages were swapped out. So what a full read finds
+ * after light ones was swapped out within since_light, if that is less.
+ */
+void
+memory_signals_compare(const MemorySignals *before, const MemorySignals *now, double seconds,
+					   double since_light, MemorySignalRates *rates)
+{
+	double		share;
+
+	rates->refaults = rates->own_refaults = rates->stall = -1;
+	rates->swapping = 0;
+	if (before == NULL || before->tight != now->tight)
+		return;					/* counts of different levels are not comparable */
+	rates->refaults = rate_of(before->refaults, now->refaults, seconds);
+	rates->own_refaults = rate_of(before->own_refaults, now->own_refaults, seconds);
+	rates->swapping = increase(before->swapped, now->swapped) /
+		(since_light < seconds ? since_light : seconds);
+	if (before->stalled < 0 || now->stalled < 0)
+		return;
+	share = increase(before->stalled, now->stalled) / (seconds * 1e6);
+	rates->stall = share < 1.0 ? share : 1.0;
 }

@@ -1,6 +1,7 @@
 /*
  * rates.h
- *		Access rate of pages, and rate of pages read into the pool.
+ *		Access rate of pages, rate of pages read into the pool, and rates between
+ *		two sets of memory signals.
  *
  * Pure C without server headers, like controller.h.
  *
@@ -11,6 +12,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "memory_signals.h"
 
 /* Rate of pages read into the pool. All zero at the start; owned by the caller. */
 typedef struct MissRate
@@ -24,9 +27,20 @@ typedef struct MissRate
 	double		read_back_filled;	/* part of filled that was prefetched */
 } MissRate;
 
+/* Rates between two sets of signals. Per second, memory in bytes. */
+typedef struct MemorySignalRates
+{
+	double		refaults;		/* pages; -1: unknown */
+	double		own_refaults;	/* pages; -1: unknown */
+	double		swapping;
+	double		stall;			/* share of the time with a task waiting; -1: unknown */
+} MemorySignalRates;
+
 extern double access_rate_update(double *rate, double share, double seconds, double recent,
 								 double horizon);
 extern bool miss_rate_update(MissRate *rate, double dt, double cadence, int64_t count,
 							 int64_t read_back);
+extern void memory_signals_compare(const MemorySignals *before, const MemorySignals *now,
+								   double seconds, double since_light, MemorySignalRates *rates);
 
 #endif							/* PG_BALLOON_RATES_H */
