@@ -495,7 +495,7 @@ pg_balloon_prefetch_main(Datum argument)
 			begin += read_piece(&ghosts[begin], Min(n - begin, MAX_PIECE));
 		if (begin < n)
 		{
-			ghosts_add(&ghosts[begin], n - begin);
+			ghosts_return(&ghosts[begin], n - begin);
 			if (prefetch_allowed())
 				balloon_allow_prefetch(n - begin);
 		}

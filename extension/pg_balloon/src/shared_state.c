@@ -48,12 +48,15 @@ balloon_state_attach(LWLock *lock)
 	return true;
 }
 
+/* Ghosts that are sorted at once: pages of 8 GB. */
+#define SORTED_MOST (1024 * 1024)
+
 typedef struct GhostList
 {
 	LWLock	   *lock;			/* protects everything below; taken alone */
 	int			n;				/* number of ghosts, at the start of the array, at most NBuffers */
 	int			next;			/* entry to overwrite next once the array is full */
-	bool		sorted;			/* in the order of ghosts_take() */
+	int			sorted_from;	/* from this one on they are in the order of ghosts_take() */
 	BalloonGhost ghosts[FLEXIBLE_ARRAY_MEMBER];
 } GhostList;
 
@@ -103,22 +106,37 @@ by_turn(const void *a, const void *b)
 	return 0;
 }
 
+/* Add a page. The caller holds the lock. */
+static void
+add_one(const BalloonGhost *ghost)
+{
+	if (list->n < NBuffers)
+		list->ghosts[list->n++] = *ghost;
+	else
+	{
+		list->ghosts[list->next] = *ghost;
+		list->next = (list->next + 1) % NBuffers;
+	}
+}
+
 /* Add evicted pages. */
 void
 ghosts_add(const BalloonGhost *ghosts, int count)
 {
 	LWLockAcquire(list->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < count; i++)
-	{
-		if (list->n < NBuffers)
-			list->ghosts[list->n++] = ghosts[i];
-		else
-		{
-			list->ghosts[list->next] = ghosts[i];
-			list->next = (list->next + 1) % NBuffers;
-		}
-	}
-	list->sorted = false;
+		add_one(&ghosts[i]);
+	list->sorted_from = list->n;
+	LWLockRelease(list->lock);
+}
+
+/* Return pages that ghosts_take() returned. They are the next to be taken again. */
+void
+ghosts_return(const BalloonGhost *ghosts, int count)
+{
+	LWLockAcquire(list->lock, LW_EXCLUSIVE);
+	while (count > 0)
+		add_one(&ghosts[--count]);
 	LWLockRelease(list->lock);
 }
 
@@ -137,8 +155,8 @@ balloon_prefetch_left(void)
  * list, as far as pages may be read back: used ones first, in the order of
  * their position. Returns how many.
  *
- * Sorting, once after pages were added, takes a third of a second for a
- * million pages. A process that adds pages waits for it.
+ * Sorting, once after pages were added, takes up to a third of a second, for
+ * SORTED_MOST pages. A process that adds pages waits for it.
  */
 int
 ghosts_take(Oid database, BalloonGhost *ghosts, int count)
@@ -150,16 +168,17 @@ ghosts_take(Oid database, BalloonGhost *ghosts, int count)
 	if (balloon_prefetch_left() == 0)
 		return 0;
 	LWLockAcquire(list->lock, LW_EXCLUSIVE);
-	if (!list->sorted)
+	if (list->sorted_from >= list->n)
 	{
-		qsort(list->ghosts, list->n, sizeof(BalloonGhost), by_turn);
-		list->sorted = true;
+		list->sorted_from = Max(0, list->n - SORTED_MOST);
+		qsort(&list->ghosts[list->sorted_from], list->n - list->sorted_from,
+			  sizeof(BalloonGhost), by_turn);
 		list->next = 0;
 	}
 	count = (int) Min(count, balloon_prefetch_left());
 
 	/* Skip those of other databases, and move them toward the end. */
-	for (last = list->n - 1; last >= 0 && n < count; last--)
+	for (last = list->n - 1; last >= list->sorted_from && n < count; last--)
 	{
 		Oid			its = balloon_database(&list->ghosts[last].tag);
 
@@ -202,7 +221,7 @@ ghosts_drop_database(Oid database)
 	for (int i = 0; i < list->n; i++)
 		if (balloon_database(&list->ghosts[i].tag) != database)
 			list->ghosts[kept++] = list->ghosts[i];
-	list->n = kept;
+	list->n = list->sorted_from = kept;
 	list->next = 0;
 	LWLockRelease(list->lock);
 }

@@ -120,6 +120,7 @@ typedef struct BalloonGhost
 extern Size ghosts_size(void);
 extern void ghosts_attach(LWLock *lock);
 extern void ghosts_add(const BalloonGhost *ghosts, int count);
+extern void ghosts_return(const BalloonGhost *ghosts, int count);
 extern int	ghosts_take(Oid database, BalloonGhost *ghosts, int count);
 extern Oid	ghosts_database(void);
 extern void ghosts_drop_database(Oid database);
