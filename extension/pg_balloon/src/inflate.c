@@ -64,6 +64,9 @@
  */
 #define AUXILIARY_PROCESSES 6
 
+/* Buffers of balloon_write() between two looks at interrupts and its deadline. */
+#define LOOK_EVERY 1024
+
 /* Return the number of buffers that one process may pin at once. */
 static int64
 pins_per_backend(void)
@@ -571,6 +574,12 @@ balloon_write(int64 buffers, double seconds)
 	{
 		uint32		state;
 
+		if (looked % LOOK_EVERY == LOOK_EVERY - 1)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (deadline_passed(began, seconds))
+				break;
+		}
 		hand = (hand + 1) % NBuffers;
 		state = pg_atomic_read_u32(&GetBufferDescriptor(hand)->state);
 		if (!(state & BM_DIRTY) || BUF_STATE_GET_REFCOUNT(state) != 0)

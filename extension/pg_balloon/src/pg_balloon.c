@@ -428,7 +428,7 @@ pg_balloon_main(Datum argument)
 		if (since_maintenance >= MAINTENANCE_EVERY)
 		{
 			smgrreleaseall();
-			release_from = 0;
+			release_from = Max(release_from, 0);	/* a large pool may take longer */
 			since_maintenance = 0;
 		}
 		if (release_from >= 0)
