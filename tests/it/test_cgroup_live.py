@@ -124,6 +124,24 @@ def test_memory_is_limited(group: HostGroup) -> None:
         assert int(done.out) * 1024 <= MEMORY, "the rest is in swap"
 
 
+def test_a_container_of_a_run_without_swap_has_none(base: cgroup_parent.CgroupParent, tmp_path: Path, not_undone: NotUndone) -> None:
+    """Also one that is smaller than the run: the run's limit of memory and swap under v1 would leave it some."""
+    journal = Journal.open(NODE, tmp_path, "test")
+    host = HostGroup(NODE, journal, base, f"noswap-{os.getpid()}")
+    host.make(CgroupLimits(memory=4 * MEMORY, swap=0))
+    try:
+        groups = host.add("db01", CgroupLimits(memory=MEMORY))
+        assert host.try_memory("db01", MEMORY // 2)
+        limits = [f"{groups.get('memory')}/memory.memsw.limit_in_bytes", f"{groups.get('v2')}/memory.swap.max"]
+        found = [int(NODE.read(path)) for path in limits if NODE.exists(path)]
+        if not found:
+            pytest.skip("the kernel does not count swap")
+        assert found == ([MEMORY // 2] if "memory" in groups else [0])
+    finally:
+        assert not_undone(host.close()) == []
+        assert not_undone(journal.close()) == []
+
+
 def test_a_process_is_inside_before_it_execs(group: HostGroup) -> None:
     group.add("db01", CgroupLimits())
     done = NODE.run(Command(("cat", "/proc/self/cgroup"), join=group.join("db01")))

@@ -38,8 +38,8 @@ def limit_v1(node: Node, group: str, memory: int | None, swap: int | None) -> No
 
     None leaves a limit unchanged.
 
-    A kernel without swap accounting cannot limit swap. If ``swap`` is 0, the group's swappiness is then set to 0, which
-    discourages swapping. Otherwise only the host's swap space limits the group.
+    A kernel without swap accounting cannot limit swap. Only the host's swap space limits the group then. If ``swap`` is 0, the group's
+    swappiness is set to 0: the first of both limits would swap otherwise, and without accounting nothing else prevents it.
 
     Raises:
         CapabilityError: the kernel refuses.
@@ -49,11 +49,11 @@ def limit_v1(node: Node, group: str, memory: int | None, swap: int | None) -> No
         if memory is not None:
             _write_v1(node, memory_file, memory)
         return
+    if swap == 0:
+        write(node, f"{group}/memory.swappiness", 0)
     memory_limit = memory if memory is not None else int(text_of(node, memory_file))
     for file, value in _v1_steps(node, memory_file, memory_limit, sum_file, swap):
         _write_v1(node, file, value)
-    if swap == 0 and not node.exists(sum_file):
-        write(node, f"{group}/memory.swappiness", 0)
 
 
 def _v1_steps(node: Node, memory_file: str, memory: int, sum_file: str, swap: int | None) -> list[tuple[str, int]]:

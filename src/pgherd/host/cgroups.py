@@ -126,6 +126,8 @@ class HostGroup:
         A memory limit below the current usage makes the kernel reclaim memory, which may take seconds under v1.
         """
         groups = self.groups(child)
+        if child is not None and limits.swap is None and limits.memory is not None and self._swap.get(None) == 0:
+            limits = replace(limits, swap=0)  # v1 limits the run's sum, in which a container below its memory could swap
         if limits.swap is not None:
             self._swap[child] = limits.swap
         elif limits.memory is not None and child in self._swap:
