@@ -249,7 +249,21 @@ def test_a_limit_is_tried_until_it_is_taken_and_given_back(play):
     stage = Limited()
     (first, second), _ = play(limited(None, 500), stage)
     assert first.limited_after == {} and 0 < second.limited_after["db01"] < 0.3
-    assert stage.attempts == [("db01", 500)] * 3 + [("db01", 1000)]
+    assert stage.attempts == [("db01", 500)] * 4 + [("db01", 1000)], "once more at the end of the phase"
+
+
+class Reclaimed(Limited):
+    """A guest that has taken its memory back by the end of the phase."""
+
+    def try_memory(self, container, memory):
+        super().try_memory(container, memory)
+        return len(self.attempts) != 2
+
+
+def test_a_limit_that_is_left_again_is_none(play):
+    stage = Reclaimed()
+    ((result,), _) = play(limited(500), stage)
+    assert result.limited_after == {"db01": None} and stage.attempts == [("db01", 500)] * 2 + [("db01", 1000)]
 
 
 def test_a_limit_that_is_never_taken_is_a_result(play):

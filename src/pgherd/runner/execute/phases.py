@@ -180,6 +180,7 @@ def drive(
                 if limits is not None:
                     limits.end()
                     limits.check()
+                    limits.verify()
                 if slices:
                     driver_launch.continue_all(running)  # a stopped process does not handle signals
             played[-1] = MeasuredPhase(phase, start, stop, running, slices)
@@ -240,12 +241,14 @@ class _MemoryLimits:
 
     A thread writes them: the kernel may reclaim memory during one write for longer than the phase lasts.
 
-    ``after`` holds the seconds that each container's limit took. None: the kernel has not taken it, or only after the phase.
+    ``after`` holds the seconds that each container's limit took. None: the kernel has not taken it, or only after the phase, or the
+    container has left it again.
     ``wait`` is the time in seconds for which ``end`` waited for the last write. During it there is no load.
     """
 
     def __init__(self, limits: Mapping[str, int], resolver: TargetResolver, node: Node) -> None:
         self._limits, self._resolver, self._node, self._start = dict(limits), resolver, node, node.now()
+        self._all = dict(limits)
         self.after: dict[str, float | None] = dict.fromkeys(limits)
         self.wait = 0.0
         self._failure: Exception | None = None
@@ -279,6 +282,12 @@ class _MemoryLimits:
             begun = time.monotonic()
             self._thread.join(_LIMIT_TIMEOUT_S)
             self.wait = time.monotonic() - begun
+
+    def verify(self) -> None:
+        """Set the limits that were taken again. A guest takes pages out of its balloon before it kills a process."""
+        for container, memory in self._all.items():
+            if self.after[container] is not None and not self._resolver.try_memory(container, memory):
+                self.after[container] = None
 
     def _run(self) -> None:
         try:
