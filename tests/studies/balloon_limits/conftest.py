@@ -63,6 +63,7 @@ class Simulator(SimulatedRun):
     refuse: Callable[[str, int], bool] = lambda pool, limit: False
     kill: Callable[[str], bool] = lambda pool: False
     taint: Callable[[str], bool] = lambda pool: False
+    stall: Callable[[str, int], bool] = lambda pool, limit: False
     clock: float = 1e6
     propose = staticmethod(propose)
 
@@ -77,7 +78,7 @@ class Simulator(SimulatedRun):
         for number, phase in enumerate(trial.phases):
             at += phase.warmup
             limit = self.options.limits[number]
-            level = STEADY[pool, limit] * noise
+            level = 0.0 if self.stall(pool, limit) else STEADY[pool, limit] * noise
             falls = number > 0 and limit < self.options.limits[number - 1]
             second = [level / 2 if falls and at_second < 3 else level for at_second in range(int(phase.seconds))]
             (address,) = phase.loads

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
+from pgherd.model.result import Latency, PhaseResult, TargetResult
 from pgherd.model.run import RunRecord
 from pgherd.report.drawing import FigureInputs, FigureUnavailable, specification
-from pgherd.studies.balloon_limits.analyse import analyse
+from pgherd.studies.balloon_limits.analyse import analyse, recovered_after
 from pgherd.studies.balloon_limits.figures import over_time
 
 
@@ -47,7 +48,37 @@ def test_a_pool_whose_limit_was_refused_is_no_reference(simulate):
     assert ratio.low <= 7600 / 8000 <= ratio.high and ratio.note.startswith("÷ pool small")
     assert found["large", 2]["limited_after"].value is None and found["large", 2]["refused"] == "5 of 5"
     assert "the kernel refused the limit" in found["large", 2]["limited_after"].note
+    refused = found["large", 2]["native_ratio"]
+    assert refused.value is None and refused.note == "the kernel refused the limit in 5 of 5 trials", "it had more memory"
     assert analysis.details == ["Pool large: the kernel refused 5 of 15 changes for half of the phase."]
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds"),
+    [
+        ([100] * 16, 0),
+        ([100, 100, 80, 100, 100] + [100] * 11, 0),  # a single second
+        ([70_000] * 3 + [0] * 5 + [25_000] * 8, 8),  # the outage follows seconds with the former limit
+        ([70_000] * 3 + [5_000] * 4 + [25_000] * 9, 7),
+        ([0] * 4 + [100] * 12, 4),
+        ([100] * 10 + [10] * 3 + [100] * 3, 0),  # a stall in the second half is no part of the change
+        ([0] * 8 + [1, 2, 4, 8, 16, 32, 64, 128], 12),
+        ([100] * 8 + [0] * 8, None),
+    ],
+)
+def test_recovery_begins_at_the_lowest_throughput(values, seconds):
+    target = TargetResult(
+        target="a", driver="pgbench", transactions=1, throughput=1, per_second=values, latency=Latency(mean=1), first=0, last=1
+    )
+    phase = PhaseResult(phase="p", start=0, end=len(values), overlap=1.0, targets=[target])
+    assert recovered_after(phase) == seconds
+
+
+def test_a_pool_without_throughput_has_no_ratio(simulate):
+    found = table(analyse(*simulate({"pools": ("large", "balloon")}, stall=lambda pool, limit: pool == "large" and limit == 50)))
+    assert found["large", 2]["recovered_after"].value is None
+    for pool in ("large", "balloon"):
+        assert found[pool, 2]["native_ratio"].note in ("no throughput", "no interval: it is the best native pool")
 
 
 def test_kills_are_a_result(simulate):

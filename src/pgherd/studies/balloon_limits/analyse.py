@@ -73,13 +73,21 @@ def limited_after(phase: PhaseResult) -> float | None:
 
 
 def recovered_after(phase: PhaseResult) -> float | None:
-    """Return the seconds after which throughput had ``RECOVERED`` of its steady value, as the mean of the next ``SMOOTH_S`` seconds.
+    """Return the seconds until throughput is back at ``RECOVERED`` of its steady value, after its lowest ``SMOOTH_S`` seconds in the first
+    half of the phase. 0: it was never below. None: there is no steady throughput.
 
-    Single seconds vary by more than a tenth on a shared host, also without a change.
+    Means are compared, because single seconds vary by more than a tenth on a shared host, also without a change. After a lower limit,
+    throughput is above its new steady value at first, so the first seconds above it show no recovery.
     """
     least, values = RECOVERED * steady(phase), series(phase)
-    means = (math.fsum(next_ones := values[second : second + SMOOTH_S]) / len(next_ones) for second in range(len(values)))
-    return next((float(second) for second, mean in enumerate(means) if mean >= least), None)
+    means = [math.fsum(values[second : second + SMOOTH_S]) / SMOOTH_S for second in range(len(values) - SMOOTH_S + 1)]
+    half = means[: max(1, len(values) // 2)]
+    if least <= 0 or not means:
+        return None
+    lowest = half.index(min(half))
+    if means[lowest] >= least:
+        return 0.0
+    return float(next((second for second in range(lowest, len(means)) if means[second] >= least), len(values)))
 
 
 def _lowest_share(phase: PhaseResult) -> float | None:
@@ -109,7 +117,7 @@ def zram(phase: PhaseResult) -> float | None:
 _MEANS: dict[str, tuple[Callable[[PhaseResult], float | None], str, str]] = {
     "throughput": (steady, "tps", "no trial"),
     "limited_after": (limited_after, "s", "the kernel refused the limit for half of the phase"),
-    "recovered_after": (recovered_after, "s", "no trial"),
+    "recovered_after": (recovered_after, "s", "no throughput"),
     "p99": (p99_of, "ms", "too few transactions"),
     "lowest_share": (_lowest_share, "ratio", "no throughput"),
     "swap_mb": (_swap, "MB", "the kernel does not count swap"),
@@ -208,9 +216,13 @@ def _native_ratio(pools: Sequence[PoolTrials], pool: PoolTrials, number: int) ->
     best = best_native(pools, number)
     if best is None or not pool.used:
         return missing("ratio", _no_trial(pool) if best is not None else "no native pool kept to the limit in every trial")
+    if refused := pool.refused(number):
+        return missing("ratio", f"the kernel refused the limit in {refused} of {len(pool.used)} trials")
     if best is pool:
         return Finding(value=1.0, unit="ratio", n=len(pool.used), method="by definition", note="no interval: it is the best native pool")
     values, reference = ([steady(phase) for phase in one.phases(number)] for one in (pool, best))
+    if not any(values) or not any(reference):
+        return missing("ratio", "no throughput")
     return as_finding(ratio_of_means(values, reference), "ratio", f"÷ pool {best.pool}")
 
 
