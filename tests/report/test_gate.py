@@ -160,6 +160,15 @@ def test_a_finding_is_compared_by_its_intervals(baseline, runs):
     assert same.result == "pass"
 
 
+def test_findings_in_different_units_are_not_compared(baseline, runs):
+    other = runs(17_000.0, 2)
+    value = Finding(value=857.0, unit="per mille", low=850.0, high=860.0, confidence=0.95, n=5)
+    analysis = other.record.analysis.model_copy(update={"findings": {"efficiency_at_saturation": value}})
+    run = GateRun("b", other.record.model_copy(update={"analysis": analysis}), other.results)
+    with pytest.raises(UsageError, match="its units differ, ratio in the baseline, and per mille in the run"):
+        gate(baseline, run, [MetricLimit("efficiency_at_saturation")])
+
+
 def test_a_finding_without_an_interval_cannot_tell(baseline, runs):
     other = runs(17_000.0, 2)
     findings = {"efficiency_at_saturation": Finding(value=0.5, unit="ratio")}

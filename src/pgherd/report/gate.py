@@ -200,6 +200,9 @@ def _unsupported(comparison: Comparison, reason: str) -> Comparison:
 def _by_finding(limit: MetricLimit, old: Finding, new: Finding, confidence: float, count: int) -> Comparison:
     """Return the comparison of a study's finding."""
     better = gate_metrics.direction(limit, new.unit)
+    if old.unit != new.unit:
+        units = f"{old.unit or 'no unit'} in the baseline, and {new.unit or 'no unit'} in the run"
+        raise UsageError(f"cannot compare '{limit.name}': its units differ, {units}")
     try:
         change = two_sample.change_of_estimates(gate_metrics.estimate(old), gate_metrics.estimate(new), confidence)
     except ValueError as error:
