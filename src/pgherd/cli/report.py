@@ -82,7 +82,8 @@ def _concluded(directory: RunDirectory) -> tuple[str, RunRecord, list[TrialResul
 def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialResult]) -> RunRecord:
     """Return the record with a new analysis of its results.
 
-    It keeps the present analysis if this version made it from all results, or if another version defined its options.
+    It keeps the present analysis if this version made it from all results, or if another version defined its options. Raises
+    RunDirectoryError if the latter has none with the present names.
     """
     if record.analysis is not None and record.state == "finished" and record.pgherd == __version__ and record.schema_ == SCHEMA:
         return record
@@ -90,7 +91,7 @@ def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialRes
     try:
         options = study.options.model_validate(record.options)
     except ValidationError:
-        if record.analysis is None:
+        if record.analysis is None or record.schema_ != SCHEMA:
             raise RunDirectoryError(
                 f"run {record.run} was made by pgherd {record.pgherd} with options that this version does not have; use that version"
             ) from None

@@ -254,8 +254,10 @@ def _execute(
 def _conclude(directory: RunDirectory, record: RunRecord, *, report: bool, as_json: bool) -> int:
     """Write the report and print the answer. Return exit code 1 for grade C or a missing answer, and 0 otherwise."""
     from pgherd.report import data_files, terminal, write_report
+    from pgherd.study.analyse_run import refreshed
 
     results = directory.results()
+    record = refreshed(record, results)
     if report:
         write_report.build(directory.path, record, results)
     if as_json:

@@ -99,6 +99,7 @@ def _conclude(console: Console, directory: RunDirectory, present: LiveStatus) ->
     """Print the answer, or why there is none and how to resume. Return 1 for grade C or no answer."""
     from pgherd.report import terminal
     from pgherd.report.watch_view import heading
+    from pgherd.study.analyse_run import refreshed
 
     if present.state == "killed":
         finished = f"{present.trials_done} finished trial{'' if present.trials_done == 1 else 's'}"
@@ -106,5 +107,6 @@ def _conclude(console: Console, directory: RunDirectory, present: LiveStatus) ->
         console.print(f"Resume it with: {present.resume}", markup=False)
         return 1
     console.print(heading(present), markup=False)
-    terminal.show(console, directory.record(), directory.results(), directory.path)
+    results = directory.results()
+    terminal.show(console, refreshed(directory.record(), results), results, directory.path)
     return 0 if present.state == "finished" and present.grade in ("A", "B") else 1

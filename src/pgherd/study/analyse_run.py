@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from pgherd.model.analysis import Analysis
 from pgherd.model.base import Model
+from pgherd.model.errors import RunDirectoryError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import SCHEMA, RunRecord
 from pgherd.model.study import RunnableStudy
@@ -54,10 +57,15 @@ def refreshed(record: RunRecord, results: Sequence[TrialResult]) -> RunRecord:
     """Return the record. If it is of a former schema and has an analysis, this analysis is made anew, with present names.
 
     Raises:
-        ValidationError: this version does not have the options of the run.
+        RunDirectoryError: this version does not have the options of the run.
     """
     if record.schema_ == SCHEMA or record.analysis is None or not results:
         return record
     study = study_of(record.study)
-    options = study.options.model_validate(record.options)
+    try:
+        options = study.options.model_validate(record.options)
+    except ValidationError:
+        raise RunDirectoryError(
+            f"run {record.run} was made by pgherd {record.pgherd} with options that this version does not have; use that version"
+        ) from None
     return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed_on_changed_host, record.command)})
