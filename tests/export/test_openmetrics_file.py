@@ -213,6 +213,13 @@ def test_samples_that_cannot_be_read_are_one_error(synthetic, tmp_path):
         write(tmp_path, record, results[:1], io.StringIO())
 
 
+def test_a_time_to_which_no_second_can_be_added_is_one_error(synthetic, tmp_path):
+    record, results = synthetic.density_run(8, seconds=3)
+    changed = [results[0].model_copy(update={"started": 1e17, "ended": 1e17 + 64})]
+    with pytest.raises(RunDirectoryError, match="a time in the run's files is wrong: 1e"):
+        write(tmp_path / record.run, record, changed, io.StringIO())
+
+
 @pytest.mark.parametrize("change", [{"started": 0.0}, {"ended": 1e300}])
 def test_times_that_are_years_apart_are_one_error(synthetic, tmp_path, change):
     """Samples of each second since 1970 took all memory of the host."""

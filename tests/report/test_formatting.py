@@ -117,3 +117,7 @@ def test_what_stands_in_an_answers_place():
     assert formatting.no_answer("failed", "the disk is full") == "No answer: this run failed: the disk is full."
     assert formatting.no_answer("interrupted", "interrupted by the user") == "No answer: this run was interrupted by the user."
     assert formatting.no_answer("interrupted", None) == "No answer: this run is interrupted."
+
+
+def test_a_number_that_no_float_holds_is_none() -> None:
+    assert formatting.finite(10**400) is None and formatting.finite(2**70) == float(2**70)

@@ -19,9 +19,9 @@ _TOLERANCE = 1e-5
 class ResourceCapacity(Model):
     """Measured capacity with its 95 % interval."""
 
-    value: float = Field(gt=0, allow_inf_nan=False)
-    low: float | None = Field(None, gt=0, allow_inf_nan=False)
-    high: float | None = Field(None, gt=0, allow_inf_nan=False)
+    value: float = Field(gt=0)
+    low: float | None = Field(None, gt=0)
+    high: float | None = Field(None, gt=0)
     n: int = Field(0, ge=0)
     source: str = ""
 
@@ -33,9 +33,9 @@ class LatencyLimit(Model):
     """
 
     objective: str
-    low: float = Field(ge=0, allow_inf_nan=False)
-    value: float | None = Field(None, ge=0, allow_inf_nan=False)
-    high: float | None = Field(None, ge=0, allow_inf_nan=False)
+    low: float = Field(ge=0)
+    value: float | None = Field(None, ge=0)
+    high: float | None = Field(None, ge=0)
     source: str = ""
 
     def classify(self, cores: float) -> LatencyClass:
@@ -53,7 +53,7 @@ class HostClass(Model):
 
     name: str = Field(pattern=NAME)
     capacity: dict[str, ResourceCapacity] = Field(min_length=1)
-    price: float | None = Field(None, gt=0, allow_inf_nan=False)
+    price: float | None = Field(None, gt=0)
     count: int | None = Field(None, ge=1)
     labels: dict[str, str] = Field(default_factory=dict)
     names: tuple[Annotated[str, Field(pattern=NAME)], ...] = ()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pgherd.model.analysis import Finding
 
 _LOADS = ("load", "n", "databases", "clients", "users", "processors", "threads", "connections")
+_LEAST = 1e-100
+"""Smallest number. The squares of it and of its inverse are numbers, too."""
 _THROUGHPUTS = ("throughput", "x", "tps", "measured", "qps", "ops")
 
 
@@ -104,8 +106,9 @@ def read_table(path: Path, load: str | None = None, throughput: str | None = Non
             zero.append(line)
             continue
         for text, value, column in zip(texts, values, (x, y), strict=True):
-            if value is None or value <= 0:
-                raise UsageError(f"{source}, line {line}: '{text}' under {header[column]} is not a number above zero")
+            if value is None or not _LEAST <= value <= 1 / _LEAST:
+                reason = "is not a number above zero" if value is None or value < _LEAST else f"is above {1 / _LEAST:g}"
+                raise UsageError(f"{source}, line {line}: '{text}' under {header[column]} {reason}")
         pairs.append((values[0] or 0.0, values[1] or 0.0))
     if not pairs:
         raise UsageError(f"{source} has a header and no rows; it requires lines of load and throughput")

@@ -126,6 +126,8 @@ def _instants(start: float, end: float, step: float) -> Iterator[float]:
             f"a time in the run's files is wrong: {start:.0f} to {end:.0f} (seconds since 1970) are {(end - start) / 86400:,.0f} days, and "
             f"an export has {MOST_INSTANTS * step / 86400:,.0f} at most"
         )
+    if start + step == start or end + step == end:
+        raise RunDirectoryError(f"a time in the run's files is wrong: {start:g} to {end:g} seconds since 1970")
     t = start
     while t < end:
         yield t

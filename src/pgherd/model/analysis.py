@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from pgherd.model.base import Model
 
@@ -101,8 +101,6 @@ class Analysis(Model):
 
 class Thresholds(Model):
     """Limits of the checks. Each can be changed (``--threshold NAME=VALUE``). docs/reference/checks.md repeats this table."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
 
     min_overlap: float = Field(default=0.95, gt=0, le=1, description="minimum share of the planned period in which all drivers ran (share)")
     max_overrun: float = Field(default=0.1, gt=0, description="maximum overrun of a measured period (share)")

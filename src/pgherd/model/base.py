@@ -11,6 +11,9 @@ TARGET = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}(/[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}){
 
 
 class Model(BaseModel):
-    """Frozen pydantic model that rejects unknown fields, so that a misspelt field raises an error."""
+    """Frozen pydantic model that rejects unknown fields, so that a misspelt field raises an error, and NaN and infinity.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    No quantity has such a value, and JSON has no way to write it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -25,8 +25,8 @@ class ListedServer(Model):
     direct: str | None = Field(None, description="DSN of the server itself for samples, if dsn leads to a pooler")
     labels: dict[str, str] = Field(default_factory=dict, description="servers with the same label 'host' share a host")
     container: str | None = Field(None, description="its cgroup on its host: /PATH, pid:N or container:ID (None: found if provable)")
-    capacity: float | None = Field(None, gt=0, allow_inf_nan=False)
-    price: float | None = Field(None, ge=0, allow_inf_nan=False)
+    capacity: float | None = Field(None, gt=0)
+    price: float | None = Field(None, ge=0)
 
 
 class FleetServer(ListedServer):

@@ -13,6 +13,7 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 from pgherd.model.errors import UsageError
 
 _BYTES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_MOST_BYTES = 2**63
 _NUMBER, _UNIT = r"\d+(?:\.\d+)?", "(?:min|ms|s|m|h|d)"
 MB_PER_SECOND = 1e6
 """Bytes per second of a rate in MB/s, as of fio, dd and vendors of devices. Sizes in MB have 2^20 bytes, as in PostgreSQL."""
@@ -67,7 +68,10 @@ def parse_bytes(text: str | int) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
     if not match:
         raise UsageError(f"'{text}' is not a memory size; write a number and a unit, such as 512MB or 8GB")
-    return int(float(match[1]) * _BYTES[match[2]])
+    size = float(match[1]) * _BYTES[match[2]]
+    if size > _MOST_BYTES:
+        raise UsageError(f"'{text[:40]}' is more than any memory; write a size such as 512MB or 8GB")
+    return int(size)
 
 
 def parse_seconds(text: str | float | int) -> float:

@@ -75,9 +75,12 @@ def finite(value: object) -> float | None:
     """Return the value (of a Finding: its value) as a float if it is a finite number, otherwise None."""
     if isinstance(value, Finding):
         value = value.value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer of more than 308 digits
+        return None
 
 
 def bounds(cell: object) -> tuple[float | None, float | None]:

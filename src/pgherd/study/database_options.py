@@ -78,9 +78,7 @@ class DatabaseRequest(RepeatsRequest):
     init_script: str | None = option(None, "SQL file that fills the database for --script.", WORKLOAD, metavar="FILE")
     read_only: bool = option(False, "Reject writes from --script.", WORKLOAD)
     threads: int | None = option(None, "pgbench threads per database.", WORKLOAD, metavar="N", computed="one per vCPU", ge=1)
-    rate: float | None = option(
-        None, "Open loop: transactions per second per database.", WORKLOAD, metavar="TPS", web=True, gt=0, allow_inf_nan=False
-    )
+    rate: float | None = option(None, "Open loop: transactions per second per database.", WORKLOAD, metavar="TPS", web=True, gt=0)
     protocol: Protocol = option("prepared", "simple, extended or prepared.", WORKLOAD, metavar="NAME", web=True)
     client_placement: ClientPlace = option("inside", "Run pgbench inside or outside the container.", WORKLOAD, metavar="WHERE", web=True)
     partitions: int | None = option(None, "Partitions of the largest table.", WORKLOAD, metavar="N", computed="1", ge=1, le=256)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -105,8 +105,6 @@ def option_of(field: FieldInfo) -> Option | None:
 
 class StudyRequest(Model):
     """Base of a study's request. ``LEFT_OUT`` maps each inherited option that the study rejects to the reason."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
 
     LEFT_OUT: ClassVar[dict[str, str]] = {}
 

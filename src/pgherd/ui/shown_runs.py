@@ -173,7 +173,7 @@ def _summary(path: Path, name: str) -> Summary:
     """Read a summary with only the checks that the list requires. The page of the run reports other errors."""
     try:
         return _from_document(RunDirectory(path).document(), path, name)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, PgherdError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, PgherdError) as error:
         reason = clean(error)[:_MAX_TEXT]
         return Summary(name, clean(name.split("-")[2]), "unreadable", _instant(name), answer=f"run.json cannot be read: {reason}")
 

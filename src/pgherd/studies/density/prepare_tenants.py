@@ -89,7 +89,7 @@ class ListedClass(Model):
     """Part of a class in the mix, as the user lists it."""
 
     name: str = Field(pattern=CLASS_NAME)
-    share: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
+    share: float | None = Field(None, gt=0, le=1)
     count: int | None = Field(None, ge=1)
     activity: Activity = Activity()
 

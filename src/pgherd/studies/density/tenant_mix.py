@@ -26,7 +26,7 @@ class TenantClass(ObjectiveOptions, DatabaseOptions):
     """
 
     name: str = Field(pattern=CLASS_NAME)
-    weight: float = Field(gt=0, allow_inf_nan=False)
+    weight: float = Field(gt=0)
     clients: int = Field(ge=1)
     activity: Activity = Activity()
 

@@ -29,10 +29,10 @@ class PlannedHost(Model):
     """
 
     name: str = Field(min_length=1)
-    cores: float = Field(gt=0, allow_inf_nan=False)
+    cores: float = Field(gt=0)
     databases: tuple[str, ...] = Field(min_length=1)
     cpu: tuple[tuple[float, ...], ...]
-    memory: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
+    memory: tuple[Annotated[float, Field(ge=0)], ...] = ()
     latency: tuple[LatencyClass, ...] = ()
 
     @model_validator(mode="after")
