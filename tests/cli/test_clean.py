@@ -31,6 +31,19 @@ def test_a_killed_run_keeps_its_finished_trials_and_loses_the_torn_one(runs, nam
     assert not list((directory.path / "trials").glob("*.partial"))
 
 
+def test_a_run_that_cannot_be_cleaned_does_not_keep_the_others(runs, name, tmp_path, capsys):
+    directory = RunDirectory(runs / name)
+    directory.save(directory.record().model_copy(update={"state": "running"}))
+    broken = runs / "20250101-000000-density-0000"
+    broken.mkdir()
+    (broken / "run.json").write_bytes((directory.path / "run.json").read_bytes())
+    (broken / "trials").symlink_to(tmp_path)
+    assert run(["clean", "--runs-dir", str(runs), "--json"]) == 0
+    actions = json.loads(capsys.readouterr().out)["actions"]
+    assert any("left unchanged" in line and broken.name in line for line in actions), actions
+    assert directory.record().state == "interrupted"
+
+
 def test_a_live_run_is_left_alone(runs, name, capsys):
     directory = RunDirectory(runs / name)
     directory.save(directory.record().model_copy(update={"state": "running"}))

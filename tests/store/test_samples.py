@@ -191,6 +191,16 @@ def test_a_link_or_pipe_is_no_sample_file(tmp_path, kind):
         check_files(database, [str(file)])
 
 
+def test_a_directory_elsewhere_has_no_samples_of_a_run(tmp_path):
+    other, trial = tmp_path / "other", tmp_path / "trial"
+    other.mkdir()
+    trial.mkdir()
+    write_samples(other, [(1.0, "cpu", "host", {"cpu.user": 1.0})])
+    (trial / "samples").symlink_to(other / "samples")
+    with pytest.raises(RunDirectoryError, match="samples cannot be read: .*/trial/samples is a link"):
+        read_samples(trial, "cpu", "cpu.user")
+
+
 def test_long_names_of_entities_are_cut_and_texts_are_no_values(tmp_path):
     (tmp_path / "samples").mkdir()
     file = tmp_path / "samples/cpu.parquet"

@@ -18,6 +18,7 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
     unfinished trials. Finished trials and active runs are left unchanged."""
     from pgherd.host import journal, paths, reservation
     from pgherd.model.errors import RunDirectoryError
+    from pgherd.node.files import UnsafeFileError
     from pgherd.node.local import LocalNode
     from pgherd.postgres import templates as data_templates
     from pgherd.store.live_state import remove_live
@@ -43,12 +44,12 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
         if not directory.is_ours():
             messages.append(f"left unchanged: {directory.foreign_text()}")
             continue
-        remove_live(directory.path)
-        dropped = directory.drop_partial()
-        messages += [f"removed the unfinished trial {trial} of run {directory.name}" for trial in dropped]
         try:
+            remove_live(directory.path)
+            dropped = directory.drop_partial()
+            messages += [f"removed the unfinished trial {trial} of run {directory.name}" for trial in dropped]
             record = directory.record()
-        except RunDirectoryError as error:
+        except (RunDirectoryError, UnsafeFileError, OSError) as error:
             messages.append(f"left unchanged: {error}")
             continue
         if record.state == "running":

@@ -407,7 +407,8 @@ class RunDirectory:
         try:
             with self._open() as directory:
                 if directory.owner() in files.ours():
-                    _make_lock_private(directory)
+                    with suppress(OSError):  # a read-only or full disk
+                        _make_lock_private(directory)
                 with directory.open_file("lock") as file:
                     if files.try_lock(file, shared=True):
                         return False

@@ -139,10 +139,13 @@ def check_files(database: duckdb.DuckDBPyConnection, files: Sequence[str]) -> No
     """Check sample files by their metadata, before their rows are read.
 
     Raises:
-        RunDirectoryError: one is a link or no regular file, or claims more rows than pgherd writes into a file of its size.
+        RunDirectoryError: one or its directory is a link, or it is no regular file, or it claims more rows than pgherd writes into a
+            file of its size.
         duckdb.Error: one is no Parquet file.
     """
     for file in files:
+        if os.path.islink(os.path.dirname(file)):
+            raise RunDirectoryError(f"the samples cannot be read: {os.path.dirname(file)} is a link")
         try:
             with node_files.open_regular(file) as number:
                 size = os.fstat(number).st_size
