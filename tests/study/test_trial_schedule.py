@@ -184,6 +184,16 @@ def test_without_a_budget_all_that_remain_are_one_batch():
     assert propose_once(PLAN, _results(1, 1, 1, 1), None, "done").stop == "done"
 
 
+def test_a_larger_scale_is_expected_to_take_longer():
+    """Scale 50 is expected to take 50 s if scale 10 took 10 s."""
+    small, large = (PLAN[0].model_copy(update={"point": {"scale": scale}}) for scale in (10, 50))
+    (result,) = _results(10)
+    finished = result.model_copy(update={"trial": small})
+    assert propose_once((small, large), [finished], 60.0, "done").trials == (large,)
+    stopped = propose_once((small, large), [finished], 59.0, "done")
+    assert not stopped.trials and "the budget of 59 s is used up; 1 of 2 planned trials were run" in str(stopped.stop)
+
+
 def test_the_longest_trial_so_far_must_fit_into_the_rest():
     assert propose_once(PLAN, [], 1.0, "done").trials == PLAN[:1], "the first always runs"
     assert propose_once(PLAN, _results(3), 6.0, "done").trials == PLAN[1:2]

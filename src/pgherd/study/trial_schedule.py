@@ -272,7 +272,8 @@ def propose_once(planned: Sequence[Trial], results: Sequence[TrialResult], budge
     Sizes do not vary between trials, so there are no repeats and no reruns, and failed trials are not repeated. The time of a trial is
     that of loading and reading data, which is not known before it.
 
-    With a time budget the first trial always runs. Another one runs if the longest so far would fit into the rest.
+    With a time budget the first trial always runs. Another one runs if it would fit into the rest: as long as the longest so far, or
+    longer in proportion to its scale.
     """
     finished = {result.trial.key() for result in results}
     remaining = tuple(trial for trial in planned if trial.key() not in finished)
@@ -281,7 +282,17 @@ def propose_once(planned: Sequence[Trial], results: Sequence[TrialResult], budge
     if budget_s is None:
         return Proposal(trials=remaining, max_trials=len(planned))
     times = [max(result.ended - result.started, 0.0) for result in results]
-    if times and sum(times) + max(times) > budget_s:
+    if times and sum(times) + _expected_s(remaining[0], results) > budget_s:
         stop = f"the budget of {budget_s:g} s is used up; {len(results)} of {len(planned)} planned trials were run"
         return Proposal(stop=stop, max_trials=len(planned))
     return Proposal(trials=remaining[:1], max_trials=len(planned))
+
+
+def _expected_s(trial: Trial, results: Sequence[TrialResult]) -> float:
+    """Return the expected seconds of a trial, the largest of those that the finished ones suggest."""
+
+    def scale(point: Mapping[str, int | float | str]) -> float:
+        value = point.get("scale", 1)
+        return float(value) if isinstance(value, int | float) and value > 0 else 1.0
+
+    return max(max(one.ended - one.started, 0.0) * max(1.0, scale(trial.point) / scale(one.trial.point)) for one in results)
