@@ -62,6 +62,11 @@ def test_nothing_to_compare_with_zero():
     assert results(source, source)["rows", 1] == "pass" and results(source, copy)["rows", 1] == "fail"
 
 
+def test_a_statement_without_calls_is_not_compared():
+    source = fingerprint(counters(1, 0, hit=0), counters(2, 10_000))
+    assert {statement for _, statement in results(source, source)} == {2, None}
+
+
 def test_statements_of_a_copy_are_known_by_their_comment():
     source = Fingerprint(seconds=1, scripts=({1: 1, 2: 2},), statements=(counters(1, 10), counters(2, 20)))
     assert source.transactions == 10

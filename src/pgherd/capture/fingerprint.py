@@ -14,6 +14,8 @@ from pgherd.capture.scripts import TAG, ScriptFile, is_control
 TOLERANCE = 0.10
 """Relative difference of a copy that counts as equal."""
 _Z = 1.96
+_MOST = 2**63 - 1
+"""Of a counter of the server."""
 
 
 class _Record(BaseModel):
@@ -24,13 +26,13 @@ class StatementFingerprint(_Record):
     """Counters of one statement in a window. Times are in ms."""
 
     number: int
-    calls: int = Field(ge=0)
-    rows: int = Field(ge=0)
-    hit: int = Field(ge=0)
-    read: int = Field(ge=0)
+    calls: int = Field(ge=0, le=_MOST)
+    rows: int = Field(ge=0, le=_MOST)
+    hit: int = Field(ge=0, le=_MOST)
+    read: int = Field(ge=0, le=_MOST)
     time_ms: float = Field(ge=0)
-    wal_bytes: int = Field(ge=0)
-    wal_fpi: int = Field(ge=0)
+    wal_bytes: int = Field(ge=0, le=_MOST)
+    wal_fpi: int = Field(ge=0, le=_MOST)
 
 
 class Fingerprint(_Record):
@@ -105,7 +107,7 @@ def _sum(counters: Sequence[Counters]) -> Counters:
 
 def compare(source: Fingerprint, copy: Fingerprint) -> list[QuantityComparison]:
     """Compare shares of calls, rows per call, hit ratio and WAL per transaction. Times are shown but not compared."""
-    theirs = {one.number: one for one in source.statements if one.number}
+    theirs = {one.number: one for one in source.statements if one.number and one.calls}
     copies = {one.number: one for one in copy.statements}
     all_source, all_copy = sum(one.calls for one in theirs.values()), sum(one.calls for number, one in copies.items() if number)
     result: list[QuantityComparison] = []
