@@ -85,7 +85,7 @@ def test_commands_are_a_shell_script(runs, name, capsys):
     ("words", "message"),
     [
         (["last", "--repro-script"], "--repro-script requires a trial; run {name} has trials 1 to "),
-        (["last", "999"], "run {name} has no trial '999'; it has trials 1 to "),
+        (["last", "999"], "run {name} has no trial '999'; it has 0001"),
         (["last", "x"], "run {name} has no trial 'x'"),
         (["nothing"], "no run 'nothing'"),
     ],

@@ -181,7 +181,7 @@ def demo(
         changes += ["two control groups with memory limits", "servers' data in pgherd's cache"]
         document = plan(options, installation.version, changes)
         if as_json:
-            print_document({"schema": "pgherd/balloon-demo-plan/1", **document})
+            print_document({"schema": "pgherd/balloon-demo-plan/2", **document})
         else:
             _show_plan(options, document)
         return 0

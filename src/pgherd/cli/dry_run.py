@@ -65,7 +65,8 @@ def show(console: Console, prepared: PreparedStudy, proposal: Proposal) -> None:
     worst = f", at most {proposal.max_trials} with reruns and further repeats" if proposal.max_trials != len(trials) else ""
     echo(f"Time: {len(trials)} trials, {_time(trials)}{worst}.")
     echo(f"Disk: {format_bytes(prepared.disk)}{disk_location(prepared)} while it runs. Memory: {format_bytes(prepared.memory)}.")
-    echo("Host changes, undone at the end: " + "; ".join(prepared.host_changes) + ".")
+    undone = "Host changes" if prepared.study == "exec" else "Host changes, undone at the end"
+    echo(f"{undone}: " + "; ".join(prepared.host_changes) + ".")
     if prepared.settings:
         console.print(_settings(prepared))
 

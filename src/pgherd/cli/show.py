@@ -114,7 +114,7 @@ def command(run: str, trial: str | None, repro_script: bool, runs: Path, as_json
         return 0
     result = next((result for result in results if result.id == trial.zfill(4)), None)
     if result is None:
-        raise UsageError(f"run {directory.name} has no trial '{trial}'; it has {_trial_range(len(results))}")
+        raise UsageError(f"run {directory.name} has no trial '{trial}'; it has {', '.join(result.id for result in results)}")
     path = directory.path / "trials" / result.id
     if repro_script:
         from pgherd.report.repro_script import script
