@@ -41,7 +41,7 @@ def test_a_dry_run_of_the_demo_shows_its_plan_and_changes_nothing(capsys, own_di
     assert "Time: 30 s under load." in said and "Host changes, undone at the end: two control groups" in said
     assert run([*words, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["schema"] == "pgherd/balloon-demo-plan/1" and (plan["seconds"], plan["memory_bytes"]) == (30, 2 * 2**30)
+    assert plan["schema"] == "pgherd/balloon-demo-plan/2" and (plan["seconds"], plan["memory_bytes"]) == (30, 2 * 2**30)
     assert not list(own_directories.iterdir())
 
 
