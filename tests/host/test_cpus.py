@@ -51,6 +51,12 @@ def test_cpuinfo_of_power() -> None:
     )
 
 
+def test_cpus_that_could_be_plugged_in_are_not_usable(tmp_path: Path, fake) -> None:
+    status = {"/proc/self/status": "Cpus_allowed_list:\t0-127\n"}
+    assert cpus.allowed(fake.FakeNode(tmp_path / "a", status | {"/sys/devices/system/cpu/online": "0-3,8\n"})) == (0, 1, 2, 3, 8)
+    assert len(cpus.allowed(fake.FakeNode(tmp_path / "b", status))) == 128, "nothing shows which are online"
+
+
 def test_topology_with_two_threads_per_core(tmp_path: Path, fake) -> None:
     lists = {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}
     node = fake.FakeNode(tmp_path, {f"/sys/devices/system/cpu/cpu{c}/topology/thread_siblings_list": t for c, t in lists.items()})

@@ -35,6 +35,11 @@ def test_every_line_is_a_mount():
     assert (found[2].number, found[2].kind, found[2].source) == ("8:17", "xfs", "/dev/sdb1")
 
 
+def test_blanks_beyond_ascii_are_part_of_a_name():
+    (found,) = storage.parse_mounts("9 1 8:1 / /media/ann/Disque\u00a0dur\u2028 rw - vfat /dev/sdb1 ro\n")
+    assert found.target == "/media/ann/Disque\u00a0dur\u2028" and found.read_only
+
+
 def test_a_path_lies_on_the_innermost_and_the_last_that_covers_it():
     assert storage.mount_of(MountsNode(), "/mnt/a b/x").source == "/dev/sdc1"
     assert storage.mount_of(MountsNode(), "/mnt/a bc").target == "/"
@@ -107,7 +112,7 @@ SYS = {
     "/sys/class/block/sda1/dev": "8:1",
     "/proc/self/mountinfo": "29 1 0:25 / /data rw - btrfs /dev/sda1 rw\n30 1 0:30 / /tmp rw - tmpfs tmpfs rw\n",
 }
-PATHS = {"/data": (0, 25), "/tmp": (0, 30), "/wal": (7, 0), "/plain": (8, 1), "/images/disk": (8, 1)}
+PATHS = {"/data": (0, 47), "/tmp": (0, 30), "/wal": (7, 0), "/plain": (8, 1), "/images/disk": (8, 1)}
 
 
 class DevicesNode(LocalNode):

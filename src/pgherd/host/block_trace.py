@@ -48,7 +48,7 @@ def require_tracing(node: Node) -> None:
 
 def refused(node: Node) -> str:
     """Return the reason why requests cannot be traced; '' if they can."""
-    argv = (*_perf_record(node), "--event", EVENTS, "--output", "/dev/null", "--", "true")
+    argv = (*_perf_record(node), "--event", EVENTS, "--output", "/dev/null", "--", "true")  # with the options of the trace
     try:
         result = node.run(Command(argv), timeout=15)
     except (OSError, TimeoutError):
@@ -76,7 +76,7 @@ def _perf_record(node: Node) -> tuple[str, ...]:
     """Return the first words of a recording."""
     mounted = b" - tracefs " in node.read("/proc/self/mountinfo")
     separate = () if mounted or effective_uid(node) != 0 else ("unshare", "--mount")
-    return (*separate, "perf", "record", "--quiet", "--all-cpus", "--no-buildid")
+    return (*separate, "perf", "record", "--quiet", "--all-cpus", "--no-buildid", "--no-buildid-cache", "--clockid", "mono")
 
 
 def _remedy_to_trace(node: Node) -> str:
@@ -110,8 +110,7 @@ class BlockTrace:
         self._log = directory / "block-trace.log"
         self._pipes = tuple(directory / f"block-trace.{name}" for name in ("control", "answer"))
         argv = [
-            *(*_perf_record(node), "--no-buildid-cache", "--synth", "no"),
-            *("--clockid", "mono", "--mmap-pages", _BUFFER_PAGES, "--event", EVENTS),
+            *(*_perf_record(node), "--mmap-pages", _BUFFER_PAGES, "--event", EVENTS),
             *(("--filter", _filter(devices)) if devices else ()),
             # perf splits the paths at commas, which a directory may contain: names within the working directory have none.
             *("--delay", "-1", "--control", f"fifo:{self._pipes[0].name},{self._pipes[1].name}", "--output", str(self._file)),

@@ -142,10 +142,10 @@ def parse_layout(mountinfo: str, process_groups: str) -> CgroupHierarchies:
     groups = groups_by_controller(process_groups)
     v1: dict[str, Hierarchy] = {}
     v2: Hierarchy | None = None
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split("\n"):  # the kernel escapes blanks and newlines of ASCII only
         mount_fields, separator, type_fields = line.partition(" - ")
-        left, right = mount_fields.split(), type_fields.split()
-        if not separator or len(left) < 6 or not right:
+        left, right = mount_fields.split(" "), type_fields.split(" ")
+        if not separator or len(left) < 6:
             continue
         root, mount, kind = unescape(left[3]), unescape(left[4]), right[0]
         if kind == "cgroup2" and v2 is None:

@@ -58,9 +58,11 @@ def parse_cpuinfo(text: str) -> CpuInfo:
 
 
 def allowed(node: Node) -> tuple[int, ...]:
-    """Return the CPUs that this process may use (``/proc/self/status``)."""
+    """Return the online CPUs that this process may use. ``/proc/self/status`` also lists CPUs that could be plugged in."""
     match = re.search(r"^Cpus_allowed_list:\s*(\S+)", text_of(node, "/proc/self/status"), re.MULTILINE)
-    return parse_list(match[1]) if match else (0,)
+    listed = parse_list(match[1]) if match else (0,)
+    online = set(parse_list(text_of(node, f"{_CPU}/online")))
+    return tuple(cpu for cpu in listed if cpu in online) or listed
 
 
 def siblings(node: Node, cpus: Sequence[int]) -> dict[int, tuple[int, ...]]:

@@ -10,7 +10,7 @@ import errno
 import os
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgherd.host.kernel_files import names_in, unescape
@@ -38,9 +38,9 @@ def mounts(node: Node) -> list[Mount]:
 def parse_mounts(text: str) -> list[Mount]:
     """Parse the text of /proc/PID/mountinfo; lines that are incomplete are skipped."""
     parsed = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # the kernel escapes blanks and newlines of ASCII only
         mount_fields, dash, source_fields = line.partition(" - ")
-        left, right = mount_fields.split(), source_fields.split()
+        left, right = mount_fields.split(" "), source_fields.split(" ")
         if not dash or len(left) < 6 or len(right) < 2:
             continue
         options = {*left[5].split(","), *(right[2].split(",") if len(right) > 2 else ())}
@@ -154,7 +154,6 @@ def devices_of(node: Node, paths: Sequence[str]) -> dict[str, Device]:
     if not paths:
         return {}
     result = node.run(Command(["stat", "--dereference", "--format=%d %n", "--", *paths]))
-    sources: Mapping[str, str] | None = None
     by_number: dict[str, Device | None] = {}
     devices: dict[str, Device] = {}
     for line in result.out.splitlines():
@@ -163,10 +162,8 @@ def devices_of(node: Node, paths: Sequence[str]) -> dict[str, Device]:
             continue
         number = f"{os.major(int(digits))}:{os.minor(int(digits))}"
         if number not in by_number:
-            source = number
-            if number.startswith("0:"):  # btrfs and similar file systems have device numbers that name no block device
-                sources = _mount_sources(node) if sources is None else sources
-                source = sources.get(number, "")
+            # Subvolumes of btrfs have numbers that neither a block device nor mountinfo has.
+            source = _source_of(node, path) if number.startswith("0:") else number
             by_number[number] = device(node, source) if source else None
         whole_device = by_number[number]
         if whole_device is not None:
@@ -208,14 +205,14 @@ def _numbers_below(node: Node, directory: str) -> list[str]:
     return [_text(node, f"{directory}/slaves/{name}/dev") for name in names_in(node, f"{directory}/slaves")]
 
 
-def _mount_sources(node: Node) -> dict[str, str]:
-    """Map the number of each mounted file system to that of its source device."""
-    numbers: dict[str, str] = {}
-    for mount in mounts(node):
-        if mount.source.startswith("/dev/"):
-            with contextlib.suppress(OSError):
-                numbers[mount.number] = _text(node, f"/sys/class/block/{posixpath.basename(mount.source)}/dev")
-    return numbers
+def _source_of(node: Node, path: str) -> str:
+    """Return the number of the device that is mounted at a path, or ''."""
+    mount = mount_of(node, os.path.realpath(path))
+    if mount is None or not mount.source.startswith("/dev/"):
+        return ""
+    with contextlib.suppress(OSError):
+        return _text(node, f"/sys/class/block/{posixpath.basename(mount.source)}/dev")
+    return device_number(node, mount.source)  # a name below /dev/mapper
 
 
 def _text(node: Node, path: str) -> str:
