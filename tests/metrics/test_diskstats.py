@@ -54,6 +54,18 @@ def test_old_kernels_have_no_flushes() -> None:
     assert "flushes" not in values and "discards" not in values
 
 
+def test_a_namespace_of_several_paths_has_their_sum() -> None:
+    """As on the cloud: only the hidden paths of an NVMe namespace count, and they have no device number."""
+    path, zero = "10 0 80 4 20 0 160 8 0 3 4 0 0 0 0 0 0", " ".join(["0"] * 17)
+    raw = f"0 0 nvme0c0n1 {path}\n0 0 nvme0c1n1 {path}\n259 1 nvme0n1 {zero}\n259 2 nvme0n1p1 {zero}\n"
+    ((entity, values),) = SAMPLER.parse(raw, SOURCE)
+    assert entity == "disk:nvme0n1" and (values["major"], values["minor"]) == (259, 1)
+    assert (values["reads"], values["writes"], values["write_bytes"]) == (20, 40, 2 * 160 * 512)
+    counting = f"0 0 nvme0c0n1 {path}\n259 1 nvme0n1 {path}\n"
+    ((_, values),) = SAMPLER.parse(counting, SOURCE)
+    assert values["reads"] == 10, "newer kernels count both"
+
+
 # ---- series between samples
 
 

@@ -174,6 +174,11 @@ def test_intervals_and_growing_counters() -> None:
     assert entity == "server:db01/pg" and totals["tlb.store_misses"] == 250
 
 
+def test_both_kinds_of_cores_count() -> None:
+    raw = "0.5;1000;;cpu_core/dTLB-load-misses/;1;100;;\n0.5;50;;cpu_atom/dTLB-load-misses/u;1;100;;\n0.5;9;;cpu_core/cycles/;1;100;;\n"
+    assert list(processes.tlb_intervals(raw)) == [(0.5, {"tlb.load_misses": 1050, "tlb.cycles": 9})]
+
+
 def test_every_event_leads_to_a_metric_of_the_sampler() -> None:
     assert set(processes.TLB_EVENTS) == {metric.name for metric in processes.TLB.metrics}
 

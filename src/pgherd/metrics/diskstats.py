@@ -56,10 +56,17 @@ class DiskstatsSampler:
         names = {row[2] for row in rows if len(row) >= 14}
         if rows and not names:
             raise ValueError(f"'{' '.join(rows[0])[:40]}' is not a line of /proc/diskstats")
+        rows = [row for row in rows if len(row) >= 14]
+        paths: dict[str, list[list[float]]] = {}
         for row in rows:
-            if len(row) < 14 or _is_partition(row[2], names):
+            if path := _PATH_OF_NVME.fullmatch(row[2]):
+                paths.setdefault(f"{path[1]}{path[2]}", []).append([number(text) for text in row[3:20]])
+        for row in rows:
+            if _is_partition(row[2], names) or (_PATH_OF_NVME.fullmatch(row[2]) and row[:2] == ["0", "0"]):
                 continue
             counts = [number(text) for text in row[3:20]]
+            if row[2] in paths and not any(counts):
+                counts = [sum(column) for column in zip(*paths[row[2]], strict=True)]
             if not counts[0] and not counts[4]:
                 continue
             values = {
@@ -80,6 +87,10 @@ class DiskstatsSampler:
             if len(counts) > 16:
                 values |= {"flushes": counts[15], "flush_time": counts[16] / 1000, "writes": max(0.0, counts[4] - counts[15])}
             yield f"{prefix}{row[2]}", values
+
+
+_PATH_OF_NVME = re.compile(r"(nvme\d+)c\d+(n\d+)")
+"""One of the paths to a namespace, hidden and without a device number. Only they count before Linux 6.4 (commit of nvme-multipath)."""
 
 
 def _is_partition(name: str, names: set[str]) -> bool:

@@ -253,7 +253,7 @@ def tlb_intervals(raw: str) -> Iterator[tuple[float, dict[str, float]]]:
             if len(fields) == 1 and line.strip() and not line.startswith("#"):
                 raise ValueError(f"'{line[:40]}' is not a line of perf stat")
             continue
-        time, value, event = _perf_number(fields[0]), fields[1], fields[3].split(":")[0]
+        time, value, event = _perf_number(fields[0]), fields[1], event_of(fields[3])
         if time != at and counts:
             yield at, counts
             counts = {}
@@ -263,6 +263,12 @@ def tlb_intervals(raw: str) -> Iterator[tuple[float, dict[str, float]]]:
             counts[metric] = counts.get(metric, 0.0) + (0.0 if value == "<not counted>" else _perf_number(value))
     if counts:
         yield at, counts
+
+
+def event_of(text: str) -> str:
+    """Return the name of a counted event, without modifiers (``cycles:u``) and the kind of core (``cpu_atom/cycles/``)."""
+    unit = re.fullmatch(r"\w+/([^/]+)/\w*", text)
+    return unit[1] if unit else text.split(":")[0]
 
 
 def _perf_number(text: str) -> float:

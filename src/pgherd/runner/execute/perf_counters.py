@@ -66,12 +66,12 @@ def _refusal(node: Node, events: Sequence[str]) -> str | None:
     if result.code == 127 or "not found for kernel" in result.err:  # Ubuntu's wrapper ends with 2
         return "perf is not installed"
     lines = [line.split(";") for line in result.err.splitlines() if ";" in line]
-    values = {fields[2].split(":")[0]: fields[0] for fields in lines if len(fields) > 3}
+    counted = {processes.event_of(fields[2]) for fields in lines if len(fields) > 3 and fields[0].replace(".", "").isdigit()}
     if result.code != 0:
         if "paranoid" in result.err or "permission" in result.err.lower():
             return "this user may not read the processor's counters (kernel.perf_event_paranoid)"
         return f"this processor or virtual machine does not support the perf event {events[0]}"
-    missing = [event for event in events if not values.get(event, "<").replace(".", "").isdigit()]
+    missing = [event for event in events if event not in counted]
     return f"this processor or virtual machine does not count {missing[0]}" if missing else None
 
 
