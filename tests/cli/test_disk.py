@@ -45,7 +45,7 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rate-iops", "70"], "give two rates, reads and writes per second, such as --rate-iops 70,30"),
+        (["--rate-iops", "70"], "give two whole numbers, reads and writes per second, such as --rate-iops 70,30"),
         (["--tests", "fast"], "there is no test 'fast'"),
         (["--volume", "/nonexistent"], "--volume /nonexistent does not exist"),
         (["--volume", "device:/dev/sdzz"], "give --allow-format /dev/sdzz"),

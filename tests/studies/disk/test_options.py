@@ -28,6 +28,22 @@ def test_without_direct_io_many_jobs_keep_one_in_flight_each(make):
     assert (load.clients, load.threads, load.options["engine"], load.options["direct"]) == (1, 16, "psync", "0")
 
 
+def test_a_synchronous_engine_has_as_many_jobs_as_the_depth(make):
+    options = make(ioengine="psync", iodepth=8)
+    load = options.load(TESTS["random-read"], options.volumes[0])
+    assert (load.clients, load.threads) == (1, 8)
+    deeper = [trial.point for trial in design(options).planned if "depth" in trial.point]
+    assert {point["depth"] for point in deeper if point["test"] == "random-read"} == {16}
+    most = design(make(ioengine="psync", iodepth=32))
+    assert not [trial for trial in most.planned if trial.point.get("depth") == 64], "there are no more jobs"
+
+
+def test_rates_are_whole_numbers_to_fio(make):
+    options = make(tests=(MIX,), rate_iops=(1_000_000, 500_000))
+    load = options.load(TESTS[MIX], options.volumes[0])
+    assert (load.options["read_rate"], load.options["write_rate"]) == ("1000000", "500000")
+
+
 def test_jobs_share_the_depth(make):
     options = make(numjobs=4, iodepth=32)
     load = options.load(TESTS["random-read"], options.volumes[0])

@@ -34,6 +34,7 @@ def prepared(dry=True, **requested):
         ("10.0.0.7", "10.0.0.7", "10.0.0.7", 5201),
         ("[fd00::2]:5300", "fd00::2:5300", "fd00::2", 5300),
         ("[fd00::2]", "fd00::2", "fd00::2", 5201),
+        ("[fe80::1%enp3s0]:5300", "fe80::1_enp3s0:5300", "fe80::1%enp3s0", 5300),
     ],
 )
 def test_where_to_is_read(word, name, host, port):

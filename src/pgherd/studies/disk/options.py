@@ -190,7 +190,7 @@ class DiskOptions(MeasuredOptions):
         clients, jobs, engine = depth, self.numjobs if test.deep else 1, self.ioengine
         if not test.deep:
             engine = "psync"  # PostgreSQL reads and writes a block with pread and pwrite too
-        elif not disk.direct:
+        elif not disk.direct or engine == "psync":  # a synchronous engine has one I/O in flight per job
             clients, jobs, engine = 1, min(depth, MAX_JOBS), "psync"
         elif jobs > 1:
             jobs = min(jobs, depth)
@@ -208,7 +208,7 @@ class DiskOptions(MeasuredOptions):
         if test.name == MIX and self.rate_iops is not None:
             reads, writes = self.rate_iops
             clients, jobs, rate = depth, 1, reads + writes
-            options |= {"read_rate": f"{reads:g}", "write_rate": f"{writes:g}"}
+            options |= {"read_rate": f"{reads:.0f}", "write_rate": f"{writes:.0f}"}
         return Load(driver="fio", clients=clients, threads=jobs, rate=rate, options=options)
 
 
@@ -266,11 +266,16 @@ def design(options: DiskOptions) -> SchedulePlan:
 def _double_depth_points(options: DiskOptions) -> list[Point]:
     if not options.double_iodepth:
         return []
+
+    def deeper(name: str, volume: str) -> bool:
+        test, disks = TESTS[name], options.volumes_of(volume)  # the number of jobs is limited
+        return any(options.load(test, disk) != options.load(test, disk, 2 * options.depth_of(test)) for disk in disks)
+
     return [
         {"test": name, "volume": volume, "depth": 2 * options.depth_of(TESTS[name])}
         for volume in options.volume_names()
         for name in options.tests
-        if TESTS[name].deep and name != MIX
+        if TESTS[name].deep and name != MIX and deeper(name, volume)
     ]
 
 

@@ -67,7 +67,7 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
     volumes = _volumes(request, dry, node)
     disks = [_inspect(node, request, volume, account) for volume in volumes]
     cores = hosts.cores_of(request.host_cores, facts)
-    engine = request.ioengine or ("libaio" if "libaio" in engines else "psync")
+    engine = request.ioengine or next((name for name in ("libaio", "io_uring") if name in engines), "psync")
     if engine not in engines:
         raise CapabilityError(f"fio has no engine '{engine}'; use one of {', '.join(sorted(engines & {'libaio', 'io_uring', 'psync'}))}")
     options = DiskOptions(
@@ -144,9 +144,9 @@ def over_hosts(options: Mapping[str, DiskOptions]) -> DiskOptions:
 def _rate(request: DiskRequest) -> tuple[float, float] | None:
     if request.rate_iops is None:
         return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*,\s*(\d+(?:\.\d+)?)\s*", request.rate_iops)
+    match = re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*", request.rate_iops)
     if match is None:
-        raise UsageError(f"--rate-iops {request.rate_iops}: give two rates, reads and writes per second, such as --rate-iops 70,30")
+        raise UsageError(f"--rate-iops {request.rate_iops}: give two whole numbers, reads and writes per second, such as --rate-iops 70,30")
     reads, writes = float(match[1]), float(match[2])
     if min(reads, writes) < 1:
         raise UsageError(

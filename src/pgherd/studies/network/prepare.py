@@ -191,7 +191,7 @@ def _links(request: NetworkRequest) -> tuple[Link, ...]:
 
 
 def _remote(word: str) -> Link:
-    match = re.fullmatch(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9_.-]+|[0-9a-fA-F]*:[0-9a-fA-F:.]+)(?::(\d{1,5}))?", word)
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_.-]+|[0-9a-fA-F]*:[0-9a-fA-F:.]+(?:%[\w.-]+)?)(?::(\d{1,5}))?", word)
     port = int(match[2] or PORT) if match else 0
     if not match or not 1 <= port <= 65535 or match[1].startswith("-"):
         raise UsageError(f"--to {word}: write HOST or HOST:PORT, an IPv6 address in brackets, such as db2:5201 or [fd00::2]:5201")
