@@ -158,6 +158,7 @@ class Program:
         """
         busy, quiet = set(), []
         trials = self.trials()
+        assert trials
         for trial in [trial for trial in trials if trial["error"] is None] or trials:
             checks = trial["checks"]
             shares = [(check["name"], re.match(r"(-?[0-9.]+)\W*%", check["observed"])) for check in checks if check["name"] in _BUSY]

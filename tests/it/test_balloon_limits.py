@@ -71,4 +71,7 @@ def test_three_repeats_have_intervals_and_a_grade(pgherd) -> None:
     for row in rows:
         found = row["throughput"]
         assert found["n"] == 3 and 0 < found["low"] < found["value"] < found["high"], row
+    for pool in ("small", "balloon"):
+        phases = [trial["phases"][1] for trial in pgherd.trials() if trial["trial"]["point"]["pool"] == pool]
+        assert any(phase["limited_after"]["server"] is not None for phase in phases), "the kernel took the limit"
     pgherd.ended_well(ended)

@@ -19,7 +19,7 @@ def test_a_command_that_ends_by_itself(elsewhere):
     assert ended.code in (0, 1), ended  # 1: tainted throughout, as on a busy machine
     document = json.loads(ended.out)
     duration = document["findings"]["duration"]
-    assert duration["unit"] == "s" and duration["value"] == pytest.approx(0.7, abs=0.4) and duration["value"] >= 0.7
+    assert duration["unit"] == "s" and 0.7 <= duration["value"] < 10
     assert document["findings"]["n"]["value"] == 42 and document["findings"]["n"]["unit"] == "apples"
     assert document["findings"]["host_cpu"]["value"] > 0 and document["findings"]["cpu_seconds"]["value"] < 0.5
     assert all(file.read_text() == "n=42\n" for file in elsewhere.run.glob("trials/*/drivers/00-command/local/stdout"))

@@ -124,6 +124,7 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
     ended = pgherd.density("--databases", "1", "--clients", "2", "--duration", "5s", "--dsn", asked, "--json")
     assert ended.code in (0, 1), ended
     assert theirs.state() == before
+    pgherd.judged_fairly()
     trial = pgherd.trials()[0]
     (phase,) = trial["phases"]
     (target,) = phase["targets"]
@@ -485,7 +486,9 @@ def test_nothing_stays_in_the_sessions_that_a_pooler_shares(pgherd, theirs, pool
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     ended = run_script(pgherd, pooled.dsn, "SELECT 1;\n", "--read-only")
     assert ended.code == 2 and "--protocol prepared does not go with" in ended.message and "PgBouncer" in ended.message, ended
-    assert run_script(pgherd, pooled.dsn, "SELECT 1;\n", "--read-only", "--protocol", "extended").code in (0, 1)
+    ended = run_script(pgherd, pooled.dsn, "SELECT 1;\n", "--read-only", "--protocol", "extended")
+    assert ended.code in (0, 1) and not [trial["error"] for trial in pgherd.trials() if trial["error"]], ended
+    pgherd.judged_fairly()
     with psycopg.connect(pooled.dsn, autocommit=True) as session:
         assert session.execute("SELECT name FROM pg_prepared_statements").fetchall() == []
         assert session.execute("SELECT count(*) FROM pg_class WHERE relpersistence = 't'").fetchone() == (0,)

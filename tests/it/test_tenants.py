@@ -44,7 +44,7 @@ def test_a_mix_from_servers_to_report(pgherd, tmp_path) -> None:
     alone = [trial for trial in trials if "alone" in trial["trial"]["point"]]
     assert len(alone) >= 6 and all(len(trial["trial"]["phases"][0]["loads"]) == 1 for trial in alone)
     mixes = [trial for trial in trials if trial["trial"]["point"] == {"tenants": 4} and trial["phases"]]
-    assert mixes or "even alone" in document["answer"] or "Not even" in document["answer"], document["answer"]
+    _require_mixes(pgherd, mixes, document)
     for trial in mixes:
         containers = {one["name"]: one for one in trial["trial"]["deployment"]["hosts"][0]["containers"]}
         assert {name: one["vcpus"] for name, one in containers.items()} == {
@@ -57,12 +57,11 @@ def test_a_mix_from_servers_to_report(pgherd, tmp_path) -> None:
         assert all(f"container:{name}" in trial["phases"][0]["metrics"] for name in containers)
         assert all("waits.lock" in trial["phases"][0]["metrics"][f"server:{name}/pg"] for name in containers)
     rows = {row["class"]: row for row in document["tables"]["tenants"] if row["tenants"] == 4}
-    if mixes:
-        assert {name: row["class_tenants"] for name, row in rows.items()} == {"small": 3, "big": 1}
-        assert rows["small"]["min_max_ratio"]["value"] > 0 and rows["big"]["min_max_ratio"]["value"] is None
-        assert (pgherd.run / "figures/tenants.svg").exists()
-        assert "one tenant of each class alone" in (pgherd.run / "report.html").read_text()
-        pgherd.ended_well(ended)
+    assert {name: row["class_tenants"] for name, row in rows.items()} == {"small": 3, "big": 1}
+    assert rows["small"]["min_max_ratio"]["value"] > 0 and rows["big"]["min_max_ratio"]["value"] is None
+    assert (pgherd.run / "figures/tenants.svg").exists()
+    assert "one tenant of each class alone" in (pgherd.run / "report.html").read_text()
+    pgherd.ended_well(ended)
 
 
 def test_a_wrong_class_is_refused_in_one_sentence(pgherd, tmp_path) -> None:
@@ -108,9 +107,16 @@ def test_loads_change_at_phase_borders(pgherd, tmp_path) -> None:
             assert rates["pair-01"] + rates["pair-02"] == pytest.approx(136)
         assert {round(max(a, b) / min(a, b)) for a, b in [_pair(plan) for plan in trial["trial"]["phases"]]} >= {16}
     document = json.loads(ended.out)
-    assert mixes or "even alone" in document["answer"] or "Not even" in document["answer"], document["answer"]
-    if mixes:
-        assert {row["phase"] for row in document["tables"]["phases"]} == set(range(1, 9))
+    _require_mixes(pgherd, mixes, document)
+    assert {row["phase"] for row in document["tables"]["phases"]} == set(range(1, 9))
+
+
+def _require_mixes(pgherd, mixes: list, document: dict) -> None:
+    """A class that misses its rate alone ends the run without a mix. Only a busy host is a reason for that."""
+    if not mixes:
+        busy = pgherd.judged_fairly()
+        assert busy and ("even alone" in document["answer"] or "Not even" in document["answer"]), document["answer"]
+        pytest.skip(f"a class alone missed its rate: {', '.join(sorted(busy))}")
 
 
 def _pair(plan: dict) -> tuple[float, float]:
@@ -133,6 +139,7 @@ def test_a_table_of_databases_becomes_a_run_and_a_file_of_classes(pgherd, tmp_pa
     assert all(0.5 < row["size_kept"] < 1.5 and row["tps_kept"] == pytest.approx(1, rel=0.01) for row in table.values())
     assert "12 databases of fleet.csv are 2 classes of tenants" in " ".join(document["details"])
     plans = [trial["trial"]["phases"] for trial in pgherd.trials() if trial["trial"]["point"] == {"tenants": 4} and trial["phases"]]
+    _require_mixes(pgherd, plans, document)
     for phases in plans:
         rates = [{target.split("/")[1]: load["rate"] for target, load in phase["loads"].items()} for phase in phases]
         assert len(rates) == 24

@@ -149,10 +149,10 @@ def claim(directory, rows):
 def test_more_rows_than_a_file_can_hold_are_not_read(tmp_path):
     file = claim(tmp_path, 5_000_000)
     assert file.stat().st_size < 2000
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(RunDirectoryError, match=r"cpu.parquet claims 5,000,000 rows in \d+ bytes"):
         read_samples(tmp_path, "cpu", "cpu.user")
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
     claim(tmp_path, 50_000)
     assert len(read_samples(tmp_path, "cpu", "cpu.user")) == 50_000, "an hour of a constant gauge is no claim"
 

@@ -294,7 +294,7 @@ def test_it_waits_for_the_last_and_keeps_how_each_ended(start):
     quick, slow = start("sh", "-c", "exit 3", target="a"), start("sleep", "0.3", target="b")
     module.wait_until_ended(LocalNode(), time.time() + 20, [quick, slow], OwnEndStage())
     assert ending(quick).code == 3 and ending(slow).code == 0
-    assert ending(slow).at - slow.started == pytest.approx(0.3, abs=0.25)
+    assert 0.25 < ending(slow).at - slow.started < 15
     assert ending(quick).at < ending(slow).at and slow.ended == ending(slow).at
 
 

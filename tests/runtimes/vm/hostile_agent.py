@@ -23,7 +23,8 @@ def _answers(attack: str, operation: bytes, session: int, number: int) -> Iterat
         return frame(session, number, encode([b"ok", value]))
 
     if attack.startswith("names"):
-        yield ok([{"names": b"../../escaped", "names-absolute": b"/tmp/escaped", "names-nul": b"a\0b"}[attack]])
+        name = {"names": b"../../escaped", "names-absolute": b"/tmp/escaped", "names-nul": b"a\0b"}[attack]
+        yield ok([name] if operation == b"list" else name)
     elif attack.startswith("type"):
         yield ok({"type-list": [[b"x"], 1], "type-bytes": b"x", "type-number": 7, "type-numbers": [1, 2, 3, 4]}[attack])
     elif attack == "endless":

@@ -175,10 +175,12 @@ def test_the_account_is_taken_and_no_group_is_kept(plain_guest):
     assert "(nobody)" in done.out and "root" not in done.out
 
 
-def test_it_starts_at_its_instant(plain_guest):
+def test_it_starts_at_its_instant(plain_guest, tmp_path):
     at = plain_guest.now() + 0.4
-    process = plain_guest.spawn(Command([sys.executable, "-I", "-S", "-c", "import time, os; os.write(1, b'%f' % time.time())"]), at=at)
+    argv = [sys.executable, "-I", "-S", "-c", "import time, os; os.write(1, b'%f' % time.time())"]
+    process = plain_guest.spawn(Command(argv, stdout=str(tmp_path / "out")), at=at)
     assert process.wait(60) == 0
+    assert float((tmp_path / "out").read_text()) >= at - 0.1, "the clocks differ by less"
     done = plain_guest.spawn(Command(["true"], stdout=None), at=plain_guest.now() - 5)
     assert done.wait(60) == 0
 

@@ -225,8 +225,25 @@ def test_without_port_and_console() -> None:
     assert found.port is None and found.console is None and found.resident == 0
 
 
-def test_looking_at_this_machine_finds_guests_of_ours_only() -> None:
-    assert all(guest.pid > 1 and guest.name for guest in virtual_machine.running_guests(LocalNode()))
+def test_looking_at_this_machine_finds_guests_of_ours_only(tmp_path) -> None:
+    place = tmp_path / "v"
+    place.mkdir(mode=0o700)
+    files = GuestFiles(*(f"{place}/{name}" for name in "qacl"))
+    argv = qemu.arguments("qemu-system-x86_64", GuestSpec("mine", "/k", "/i", "/r"), files)
+    idle = [argv[0], "-S", "-c", "import time; print(1, flush=True); time.sleep(60)"]
+    foreign = [word.replace("guest=pgherd-", "guest=other-") for word in argv]
+    started = [
+        subprocess.Popen([*idle, *words[1:]], executable=sys.executable, stdout=subprocess.PIPE, text=True) for words in (argv, foreign)
+    ]
+    try:
+        for process in started:
+            assert process.stdout is not None and process.stdout.readline() == "1\n"
+        found = {guest.pid: guest.name for guest in virtual_machine.running_guests(LocalNode())}
+        assert found.get(started[0].pid) == "mine" and started[1].pid not in found
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def test_a_guest_that_runs_as_another_account_is_ours_by_the_place_of_its_sockets(tmp_path) -> None:
