@@ -109,6 +109,21 @@ def test_a_busy_pool_below_a_lower_limit_comes_to_rest(controller):
     assert several[0].moved - before <= 0.05 * machine.limit / BLOCK
 
 
+def test_busy_servers_below_a_lower_limit_keep_their_shares(controller):
+    """Also if one of them makes room for longer: what the other one takes of the high watermark, it would give for ever."""
+    several = servers(2, 512 * MB, 512 * MB)
+    machine = Machine(controller, 1200 * MB, several, dt=LOOKS / 10)
+    for item in several:
+        item.rate = 50_000
+    machine.run(5)
+    machine.limit //= 2
+    machine.run(3)
+    several[1].state.making_room_s = 3.0
+    machine.run(30)
+    one, other = (item.ballooned * BLOCK for item in several)
+    assert abs(one - other) <= 0.1 * machine.limit, (one // MB, other // MB)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_busy_servers_fit_below_a_halved_limit_within_a_second(controller, count):
     """All pages of all pools are in use; no server gives more than the memory that is missing and a step of each."""

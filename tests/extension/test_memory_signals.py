@@ -239,6 +239,14 @@ def test_cgroups_of_an_outer_namespace_are_no_ancestors(c, tree):
     c.memory_signals_close(opened)
 
 
+def test_own_cgroups_over_those_of_an_outer_namespace_are_read(c, tree):
+    tree.write("proc/self/cgroup", "0::/\n")
+    outer = V2_MOUNT.replace(" / /sys/fs/cgroup", " /../.. /sys/fs/cgroup")
+    tree.write("proc/self/mountinfo", outer + V2_MOUNT.replace("30 25", "31 30"))
+    tree.v2_group("/sys/fs/cgroup", str(512 * MB), 200 * MB)
+    assert read(c, tree)[1].limit == 512 * MB
+
+
 def test_more_levels_than_are_read_are_an_error(c, tree):
     path = "/a" * LEVELS
     tree.write("proc/self/cgroup", f"0::{path}\n")

@@ -41,6 +41,7 @@ class State(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("since_inflated_s", "extra_quiet_s")),
         ("falls_again", ctypes.c_bool),
         ("inflated_idle", ctypes.c_bool),
+        ("room_made", ctypes.c_bool),
     ]
 
 

@@ -173,8 +173,8 @@ bytes_refaulted(double refaults, const BalloonInput *input)
  *	need = misses * cost of a miss
  *	short = available < high_watermark, or refaulted > REFAULTED, or
  *			swapping > SWAPPING, the latter two only if memory is claimed
- *	making room = the limit fell by FALL, and since then available has not been
- *			at high_watermark for MADE_ROOM, nor the balloon at its maximum
+ *	making room = the limit fell by FALL, and less than MADE_ROOM has passed since
+ *			available was at high_watermark, and the balloon is not at its maximum
  *
  * Need, waiting sessions and refaults are smoothed.
  */
@@ -218,10 +218,18 @@ update_state(Step *step, BalloonControllerState *state)
 	fell = state->limit_fallen > FALL * (double) input->limit;
 	state->limit_fallen = fell ? 0 : state->limit_fallen;
 	state->falls_again = state->making_room_s > 0 && (state->falls_again || fell);
-	if (fell || (state->making_room_s > 0 && input->available < high_watermark))
+	if (fell)
+	{
 		state->making_room_s = MADE_ROOM;
+		state->room_made = false;
+	}
 	else
-		state->making_room_s = fmax(0, state->making_room_s - dt);
+	{
+		state->room_made = state->making_room_s > 0 &&
+			(state->room_made || input->available >= high_watermark);
+		if (state->room_made)
+			state->making_room_s = fmax(0, state->making_room_s - dt);
+	}
 	if (max_balloon(input) <= input->ballooned)
 		state->making_room_s = 0;
 	state->exhausted_s = input->available < step->limits->low_watermark / 2
@@ -329,12 +337,16 @@ inflate_swapped(const Step *step, BalloonControllerState *state, BalloonDecision
  * now.
  *
  *	min(max_step, high_watermark - available, room)
+ *
+ * Once that room was made, only the low watermark is kept: another busy server
+ * below the limit may have stopped to make room, and takes the rest.
  */
 static bool
 inflate_for_lower_limit(const Step *step, BalloonControllerState *state, BalloonDecision *decision)
 {
 	const BalloonInput *input = step->input;
-	int64_t		missing = step->limits->high_watermark - input->available;
+	int64_t		kept = state->room_made ? step->limits->low_watermark : step->limits->high_watermark;
+	int64_t		missing = kept - input->available;
 	double		lasted = state->shortage_s + (state->falls_again ? WRITE_AFTER : 0);
 	int64_t		most = max_step(step->limits->max_inflate_rate, lasted, input);
 
@@ -413,7 +425,7 @@ deflate_missed(const Step *step, BalloonDecision *decision)
  *	min(max_step, SPARE * (reachable - low_watermark) - unused, ballooned)
  *
  * While room is made for a lower limit, the high watermark is left, because
- * what is taken below it would be inflated again.
+ * what is taken below it would be inflated again, if anything can be.
  */
 static void
 deflate_needed(const Step *step, BalloonControllerState *state, BalloonDecision *decision)
@@ -421,7 +433,7 @@ deflate_needed(const Step *step, BalloonControllerState *state, BalloonDecision 
 	const BalloonInput *input = step->input;
 
 	/* Unused buffers have left the balloon already, and will need memory, too. */
-	int64_t		above = state->making_room_s > 0
+	int64_t		above = state->making_room_s > 0 && step->room > 0
 		? input->reachable_high - step->limits->high_watermark
 		: input->reachable - step->limits->low_watermark;
 	int64_t		spare = (int64_t) (SPARE * (double) above) / input->block - input->unused;

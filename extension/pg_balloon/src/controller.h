@@ -85,6 +85,7 @@ typedef struct BalloonControllerState
 	double		extra_quiet_s;	/* idle time required beyond QUIET before inflating */
 	bool		falls_again;	/* the limit fell further while room was made for it */
 	bool		inflated_idle;	/* idle pages were inflated, and no need has followed yet */
+	bool		room_made;		/* the room for the lower limit was there */
 } BalloonControllerState;
 
 typedef enum BalloonAction

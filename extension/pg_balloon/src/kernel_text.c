@@ -86,11 +86,14 @@ cgroup_path_of_process(const char *cgroup, int version, char *path, int size)
  * version 2, or version 1's memory controller.
  *
  * "mount_root" is the cgroup that the mount shows as its root. It is not "/"
- * where a container sees only part of the host's hierarchy.
+ * where a container sees only part of the host's hierarchy. A mount of an
+ * outer namespace ("/..") is returned only without a mount of the own one.
  */
 bool
 cgroup_mount(const char *mountinfo, int version, char *mount, char *mount_root, int size)
 {
+	bool		found = false;
+
 	for (const char *line = mountinfo; line != NULL && *line;)
 	{
 		const char *end = strchr(line, '\n');
@@ -114,13 +117,15 @@ cgroup_mount(const char *mountinfo, int version, char *mount, char *mount_root, 
 			{
 				unescape(point);
 				unescape(root);
-				return copy_path(mount, size, point, strlen(point)) &&
+				found = copy_path(mount, size, point, strlen(point)) &&
 					copy_path(mount_root, size, root, strlen(root));
+				if (strncmp(root, "/..", 3) != 0)
+					return found;
 			}
 		}
 		line = end ? end + 1 : NULL;
 	}
-	return false;
+	return found;
 }
 
 /* version 1 shows a number near 2^63 for "none" */

@@ -173,7 +173,8 @@ ghosts_take(Oid database, BalloonGhost *ghosts, int count)
 		list->sorted_from = Max(0, list->n - SORTED_MOST);
 		qsort(&list->ghosts[list->sorted_from], list->n - list->sorted_from,
 			  sizeof(BalloonGhost), by_turn);
-		list->next = 0;
+		if (list->sorted_from == 0)
+			list->next = 0;
 	}
 	count = (int) Min(count, balloon_prefetch_left());
 
