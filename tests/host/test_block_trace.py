@@ -59,6 +59,8 @@ def test_where_it_can():
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("perf") is None, reason="needs root and perf, which mounts tracefs")
 def test_perf_leaves_no_tracefs():
     before = Path("/proc/self/mountinfo").read_text()
+    if " - tracefs " in before:
+        pytest.skip("tracefs is mounted already")
     block_trace.refused(LocalNode())
     assert Path("/proc/self/mountinfo").read_text() == before
 

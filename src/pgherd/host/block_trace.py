@@ -48,8 +48,8 @@ def require_tracing(node: Node) -> None:
 
 def refused(node: Node) -> str:
     """Return the reason why requests cannot be traced; '' if they can."""
-    argv = (*_perf_record(node), "--event", EVENTS, "--output", "/dev/null", "--", "true")  # with the options of the trace
     try:
+        argv = (*_perf_record(node), "--event", EVENTS, "--output", "/dev/null", "--", "true")  # with the options of the trace
         result = node.run(Command(argv), timeout=15)
     except (OSError, TimeoutError):
         return _NOT_INSTALLED
@@ -76,7 +76,10 @@ def _perf_record(node: Node) -> tuple[str, ...]:
     """Return the first words of a recording."""
     mounted = b" - tracefs " in node.read("/proc/self/mountinfo")
     separate = () if mounted or effective_uid(node) != 0 else ("unshare", "--mount")
-    return (*separate, "perf", "record", "--quiet", "--all-cpus", "--no-buildid", "--no-buildid-cache", "--clockid", "mono")
+    version = re.search(r"(\d+)\.(\d+)", node.run(Command(("perf", "--version"))).out)
+    # Without it perf reads the memory maps of all processes first. 5.16 brought the option.
+    quick = ("--synth", "no") if version and (int(version[1]), int(version[2])) >= (5, 16) else ()
+    return (*separate, "perf", "record", "--quiet", "--all-cpus", "--no-buildid", "--no-buildid-cache", "--clockid", "mono", *quick)
 
 
 def _remedy_to_trace(node: Node) -> str:

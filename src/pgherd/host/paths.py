@@ -97,15 +97,22 @@ def unreachable(path: str | Path, account: str | None) -> str | None:
     return None
 
 
+def make_cache_dir() -> Path:
+    """Create the cache directory and return it. Of root, other accounts may enter it and its new parents, whatever the umask is."""
+    path = cache_dir()
+    for missing in reversed([directory for directory in (path, *path.parents) if not directory.exists()]):
+        missing.mkdir(exist_ok=True)
+        if os.geteuid() == 0:
+            missing.chmod(0o711)
+    return path
+
+
 def work_tree(node: Node, journal: Journal, name: str, account: str | None) -> Path:
     """Create a directory for servers in the cache, removed with the journal.
 
     Mode 0711: the servers' user may enter but not list it. Raises CapabilityError if it cannot enter.
     """
-    parent = cache_dir() / "work"
-    if account is not None:  # whatever the umask is
-        for missing in reversed([directory for directory in parent.parents if not directory.exists()]):
-            node.make_dir(str(missing), mode=0o711)
+    parent = make_cache_dir() / "work"
     node.make_dir(str(parent), mode=0o711)
     path = parent / f"{name}-{journal.id[:8]}"
     journal.make_tree(str(path), mode=0o711)

@@ -163,7 +163,7 @@ def devices_of(node: Node, paths: Sequence[str]) -> dict[str, Device]:
         number = f"{os.major(int(digits))}:{os.minor(int(digits))}"
         if number not in by_number:
             # Subvolumes of btrfs have numbers that neither a block device nor mountinfo has.
-            source = _source_of(node, path) if number.startswith("0:") else number
+            source = _source_of(node, number, path) if number.startswith("0:") else number
             by_number[number] = device(node, source) if source else None
         whole_device = by_number[number]
         if whole_device is not None:
@@ -205,14 +205,27 @@ def _numbers_below(node: Node, directory: str) -> list[str]:
     return [_text(node, f"{directory}/slaves/{name}/dev") for name in names_in(node, f"{directory}/slaves")]
 
 
-def _source_of(node: Node, path: str) -> str:
-    """Return the number of the device that is mounted at a path, or ''."""
-    mount = mount_of(node, os.path.realpath(path))
+def _source_of(node: Node, number: str, path: str) -> str:
+    """Return the number of the device that a file system with a number of its own lies on, or ''.
+
+    The path is used only if mountinfo does not list the number, as of a subvolume, and if it leads there on this host: links of other
+    processes (/proc/PID/cwd) lead to paths of their mounts.
+    """
+    mount = next((mount for mount in mounts(node) if mount.number == number), None)
+    if mount is None:
+        target = os.path.realpath(path)
+        mount = mount_of(node, target) if _number_of(node, target) == number else None
     if mount is None or not mount.source.startswith("/dev/"):
         return ""
     with contextlib.suppress(OSError):
         return _text(node, f"/sys/class/block/{posixpath.basename(mount.source)}/dev")
     return device_number(node, mount.source)  # a name below /dev/mapper
+
+
+def _number_of(node: Node, path: str) -> str:
+    """Return the number of the file system that a path lies on, or ''."""
+    digits = node.run(Command(["stat", "--dereference", "--format=%d %n", "--", path])).out.partition(" ")[0]
+    return f"{os.major(int(digits))}:{os.minor(int(digits))}" if digits.isdigit() else ""
 
 
 def _text(node: Node, path: str) -> str:

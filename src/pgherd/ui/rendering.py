@@ -132,7 +132,8 @@ def _vega() -> bytes:
 
     bundle: bytes = vl_convert.javascript_bundle(_SNIPPET).encode()
     with contextlib.suppress(OSError):
-        cached.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+        paths.make_cache_dir()
+        cached.parent.mkdir(exist_ok=True, mode=0o711)
         temporary = cached.with_name(f"{cached.name}.{os.getpid()}.tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         with open(descriptor, "wb") as file:

@@ -145,7 +145,8 @@ class RunIndex:
         rows = [{"stamp": cached.stamp, "summary": asdict(cached.summary)} for cached in self._by_name.values()]
         temporary = self._file.with_name(f"{self._file.name}.{os.getpid()}.tmp")
         with contextlib.suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+            paths.make_cache_dir()
+            self._file.parent.mkdir(exist_ok=True, mode=0o711)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
             with open(descriptor, "w") as file:
                 json.dump({"schema": _SCHEMA, "runs": rows}, file)
