@@ -61,7 +61,7 @@ def test_a_namespace_of_several_paths_has_their_sum() -> None:
     ((entity, values),) = SAMPLER.parse(raw, SOURCE)
     assert entity == "disk:nvme0n1" and (values["major"], values["minor"]) == (259, 1)
     assert (values["reads"], values["writes"], values["write_bytes"]) == (20, 40, 2 * 160 * 512)
-    counting = f"0 0 nvme0c0n1 {path}\n259 1 nvme0n1 {path}\n"
+    counting = f"259 3 nvme0c0n1 {path}\n259 1 nvme0n1 {path}\n"
     ((_, values),) = SAMPLER.parse(counting, SOURCE)
     assert values["reads"] == 10, "newer kernels count both"
 

@@ -62,7 +62,8 @@ class DiskstatsSampler:
             if path := _PATH_OF_NVME.fullmatch(row[2]):
                 paths.setdefault(f"{path[1]}{path[2]}", []).append([number(text) for text in row[3:20]])
         for row in rows:
-            if _is_partition(row[2], names) or (_PATH_OF_NVME.fullmatch(row[2]) and row[:2] == ["0", "0"]):
+            path = _PATH_OF_NVME.fullmatch(row[2])
+            if _is_partition(row[2], names) or (path and f"{path[1]}{path[2]}" in names):
                 continue
             counts = [number(text) for text in row[3:20]]
             if row[2] in paths and not any(counts):
@@ -90,7 +91,7 @@ class DiskstatsSampler:
 
 
 _PATH_OF_NVME = re.compile(r"(nvme\d+)c\d+(n\d+)")
-"""One of the paths to a namespace, hidden and without a device number. Only they count before Linux 6.4 (commit of nvme-multipath)."""
+"""One of the hidden paths to a namespace. Only they count before Linux 6.4 (nvme-multipath), and both do since."""
 
 
 def _is_partition(name: str, names: set[str]) -> bool:
