@@ -44,6 +44,13 @@ def test_rates_are_whole_numbers_to_fio(make):
     assert (load.options["read_rate"], load.options["write_rate"]) == ("1000000", "500000")
 
 
+def test_synchronous_jobs_share_the_rates(make):
+    options = make(tests=(MIX,), rate_iops=(800, 400), ioengine="psync", iodepth=8)
+    load = options.load(TESTS[MIX], options.volumes[0])
+    assert (load.clients, load.threads, load.rate) == (1, 8, 1200)
+    assert (load.options["read_rate"], load.options["write_rate"]) == ("100", "50")
+
+
 def test_jobs_share_the_depth(make):
     options = make(numjobs=4, iodepth=32)
     load = options.load(TESTS["random-read"], options.volumes[0])

@@ -93,7 +93,7 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
 @pytest.mark.parametrize(
     ("asked", "error", "said"),
     [
-        ({"rate_iops": "100"}, UsageError, "two rates, reads and writes"),
+        ({"rate_iops": "100"}, UsageError, "two whole numbers, reads and writes"),
         ({"rate_iops": "70,0"}, UsageError, "the minimum of each rate is 1 per second"),
         ({"tests": ("mix",)}, UsageError, "needs two rates"),
         ({"tests": ("random-read",), "rate_iops": "70,30"}, UsageError, "--tests does not include it"),

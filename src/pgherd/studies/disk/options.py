@@ -207,7 +207,9 @@ class DiskOptions(MeasuredOptions):
         rate = None
         if test.name == MIX and self.rate_iops is not None:
             reads, writes = self.rate_iops
-            clients, jobs, rate = depth, 1, reads + writes
+            if engine != "psync":
+                clients, jobs = depth, 1
+            reads, writes, rate = reads / jobs, writes / jobs, reads + writes  # fio limits each job
             options |= {"read_rate": f"{reads:.0f}", "write_rate": f"{writes:.0f}"}
         return Load(driver="fio", clients=clients, threads=jobs, rate=rate, options=options)
 
@@ -232,7 +234,7 @@ class DiskRequest(MeasurementRequest):
     sequential_iodepth: int | None = option(None, "Sequential I/Os in flight.", metavar="N", computed="8", ge=1, le=4096)
     numjobs: int | None = option(None, "fio jobs per volume.", metavar="N", computed="1", ge=1, le=256)
     ioengine: Literal["libaio", "io_uring", "psync"] | None = option(
-        None, "fio I/O engine: libaio, io_uring or psync.", metavar="NAME", computed="libaio"
+        None, "fio I/O engine: libaio, io_uring or psync.", metavar="NAME", computed="libaio, or what fio has"
     )
     buffered: bool = option(False, "Use the page cache.")
     concurrent: bool = option(True, "Also test all volumes at once.")
