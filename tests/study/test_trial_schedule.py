@@ -190,6 +190,8 @@ def test_a_larger_scale_is_expected_to_take_longer():
     (result,) = _results(10)
     finished = result.model_copy(update={"trial": small})
     assert propose_once((small, large), [finished], 60.0, "done").trials == (large,)
+    least = finished.model_copy(update={"trial": PLAN[0].model_copy(update={"point": {"scale": 1}})})
+    assert propose_once((small, large), [least, finished], 71.0, "done").trials, "scale 1 took its time for other things"
     stopped = propose_once((small, large), [finished], 59.0, "done")
     assert not stopped.trials and "the budget of 59 s is used up; 1 of 2 planned trials were run" in str(stopped.stop)
 

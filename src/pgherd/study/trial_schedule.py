@@ -289,10 +289,15 @@ def propose_once(planned: Sequence[Trial], results: Sequence[TrialResult], budge
 
 
 def _expected_s(trial: Trial, results: Sequence[TrialResult]) -> float:
-    """Return the expected seconds of a trial, the largest of those that the finished ones suggest."""
+    """Return the expected seconds of a trial: the longest so far, or more if its scale is larger than all so far.
+
+    Only the largest scale so far is extrapolated: small ones take their time for the start of a server.
+    """
 
     def scale(point: Mapping[str, int | float | str]) -> float:
         value = point.get("scale", 1)
         return float(value) if isinstance(value, int | float) and value > 0 else 1.0
 
-    return max(max(one.ended - one.started, 0.0) * max(1.0, scale(trial.point) / scale(one.trial.point)) for one in results)
+    largest = max(results, key=lambda result: scale(result.trial.point))
+    longest = max(max(result.ended - result.started, 0.0) for result in results)
+    return max(longest, (largest.ended - largest.started) * scale(trial.point) / scale(largest.trial.point))
