@@ -37,7 +37,7 @@ def test_series_are_those_of_the_servers_host_and_container():
     assert source.container_id == r"(.*[-:/])?7f2c1d[0-9a-f]*(\.scope)?"
     assert "localhost" in prometheus_source(URL, "host=instance", THEIRS, replace(FOUND, host="/run/postgresql", pid=7)).values
     for host in ("127.0.0.1", "localhost", "/tmp/forwarded"):
-        with pytest.raises(UsageError, match=f"--dsn: it is reached at {host}, but no process of it is visible on this host"):
+        with pytest.raises(UsageError, match=f"--dsn: it is reached at {host}, but nothing shows that it runs on this host"):
             prometheus_source(URL, "host=instance", THEIRS, replace(FOUND, host=host))
     listed = ListedServer(name="a", labels={"host": "rack1"})
     assert prometheus_source(URL, "host=instance", listed, FOUND).values == "(rack1)(:[0-9]+)?", "its label, not its address"

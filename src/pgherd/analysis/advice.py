@@ -217,7 +217,7 @@ def _clock(host: HostAdviceFacts) -> Advice:
 WAL_DOC = "PostgreSQL documentation, 'WAL Configuration'"
 RESOURCES = "PostgreSQL documentation, 'Resource Consumption'"
 
-NOT_LOCAL = "not shown to run on this host; connect through its Unix socket, or run pgherd as root"
+NOT_LOCAL = "not shown to run on this host; if it does, connect through its Unix socket, or run pgherd as root"
 NEAR_HALF = (0.45, 0.55)
 """Shares of memory at which buffers and page cache hold much the same pages."""
 BEYOND = 0.75

@@ -49,11 +49,12 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
             dropped = directory.drop_partial()
             messages += [f"removed the unfinished trial {trial} of run {directory.name}" for trial in dropped]
             record = directory.record()
+            if record.state == "running":
+                directory.save(record.model_copy(update={"state": "interrupted", "error": KILLED}))
         except (RunDirectoryError, UnsafeFileError, OSError) as error:
             messages.append(f"left unchanged: {error}")
             continue
         if record.state == "running":
-            directory.save(record.model_copy(update={"state": "interrupted", "error": KILLED}))
             messages.append(f"run {directory.name} was killed; resume it with 'pgherd resume {directory.name}'")
     failed = any(line.startswith("not undone") for line in messages)
     if as_json:

@@ -29,11 +29,13 @@ def command(run: str, output: str | None, runs: Path, as_json: bool) -> int:
     from pgherd.export.openmetrics_file import write
     from pgherd.node import files
     from pgherd.store.run_directory import RunDirectory
+    from pgherd.study.analyse_run import refreshed
 
     directory = RunDirectory.find(run, runs)
     if output == "-" and as_json:
         raise UsageError("--output - and --json both write to stdout; give a file")
-    record, results = directory.record(), directory.results()
+    results = directory.results()
+    record = refreshed(directory.record(), results)
     if not results:
         raise UsageError(f"run {directory.name} has no finished trial to export; resume it with 'pgherd resume {directory.name}'")
     if output == "-":

@@ -104,10 +104,10 @@ def prometheus_source(url: str, match: str, server: ListedServer, found: Externa
     host = server.labels.get(HOST_LABEL) or found.host
     here = host.startswith("/") or host in _THIS_HOST
     if here and not found.pid:
+        local = "" if found.pooler is not None else ", or, if it runs here, connect through its Unix socket, or run pgherd as root"
         raise UsageError(
-            f"{f'server {server.name}' if server.name else '--dsn'}: it is reached at {host or 'a local socket'}, but no process of it is "
-            "visible on this host, so --prometheus could show another host; list it with --servers and the label host=NAME, or, if it runs "
-            "here, connect through its Unix socket, or run pgherd as root"
+            f"{f'server {server.name}' if server.name else '--dsn'}: it is reached at {host or 'a local socket'}, but nothing shows "
+            f"that it runs on this host, so --prometheus could show another one; list it with --servers and the label host=NAME{local}"
         )
     hosts = (socket.gethostname(), "localhost", "127.0.0.1") if here else (host,)
     try:

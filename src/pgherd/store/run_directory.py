@@ -312,7 +312,7 @@ class RunDirectory:
             for name in unfinished:
                 with suppress(OSError):
                     trials.remove_tree(name)
-            return [name.removesuffix(".partial") for name in unfinished]
+            return [name.removesuffix(".partial") for name in unfinished if name not in trials.names()]
         return []
 
     def trial_names(self) -> list[str]:
