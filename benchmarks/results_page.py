@@ -58,12 +58,12 @@ LIMITS = {
         "shown: it takes a third CPU."
     ),
     "balloon_native": (
-        "Of the additional CPU in the pool, 1.2 of 1.9 % (1 GB) and 2.4 of 4.1 % (8 GB) are that of a pool four times as large: a native one "
-        "of the same size has it, too. The balloon adds 0.7 and 1.7 %. With a third of the reads past the pool, 8 GB miss the goal."
+        "Of the additional CPU in the pool, 1.2 of 1.9 % (1 GB) and 2.4 of 4.1 % (8 GB) are that of a pool four times as large: a native "
+        "one of the same size has it, too. The balloon adds 0.7 and 1.7 %. With a third of the reads past the pool, 8 GB miss the goal."
     ),
     "balloon_grid": (
-        "Older than the controller of 2026-11-30, and compressed swap was not yet charged to the static pools. What costs the mechanism, and "
-        "what the controller, is not separated here; `--oracle` does that."
+        "Older than the controller of 2026-11-30, and compressed swap was not yet charged to the static pools. What costs the mechanism, "
+        "and what the controller, is not separated here; `--oracle` does that."
     ),
     "limit_changes": (
         "Only the case without swap. Cgroup v1 keeps a limit that the kernel refuses, so pgherd lowers it step by step to a little more "
