@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,7 @@ import outcome
 from outcome import Figure
 
 from pgherd.analysis.block_ratios import paired_ratio
-from pgherd.analysis.intervals import Estimate, median_interval, share_interval
+from pgherd.analysis.intervals import LEAST, Estimate, median_interval, share_interval
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.store.run_directory import RunDirectory
 from pgherd.studies.balloon_limits.analyse import limited_after, p99_of, recovered_after, slowest, steady, zram
@@ -133,10 +134,10 @@ def changes(row: Row) -> Iterator[tuple[int, int, Row]]:
 
 
 def counted(raw: Sequence[Row]) -> list[Row]:
-    """Return the finished trials, without the tainted ones of a case and pool that has clean ones, as the study does."""
+    """Return the finished trials, without the tainted ones of a case and pool that has at least ``LEAST`` clean ones."""
     finished = [row for row in raw if row["phases"]]
-    clean = {(row["case"], row["pool"]) for row in finished if not row["tainted"]}
-    return [row for row in finished if not row["tainted"] or (row["case"], row["pool"]) not in clean]
+    clean = Counter((row["case"], row["pool"]) for row in finished if not row["tainted"])
+    return [row for row in finished if not row["tainted"] or clean[row["case"], row["pool"]] < LEAST]
 
 
 def figures(raw: Sequence[Row]) -> list[Figure]:
@@ -202,27 +203,25 @@ def _of_limit(limit: int, number: int, before: int, after: int) -> bool:
 
 
 def _pairs(used: Sequence[Row], raw: Sequence[Row], fits: Callable[[int, int, int], bool]) -> Iterator[tuple[float, float]]:
-    """Yield the throughput of pg_balloon and of the best native pool in the same repeat of a case.
+    """Yield the throughput of pg_balloon and of the best native pool, in the order of their trials of a case.
 
     A native pool is none of them if a trial was killed, or if it did not keep to one of these limits. pg_balloon's repeats in which it did
     not keep to one are left out.
     """
-    steady_of: dict[str, dict[int, float]] = {}
+    steady_of: dict[str, list[float]] = {}
     unable = {row["pool"] for row in raw if row["killed"]}
-    for row in used:
+    for row in sorted(used, key=lambda row: row["repeat"]):
         limits = CASES[row["case"]][-1]
         there = [phase for number, phase in enumerate(row["phases"]) if number and fits(number, limits[number - 1], limits[number])]
         refused = any(phase["limited"] is None for phase in there)
         if refused and row["pool"] != BALLOON:
             unable.add(row["pool"])
         if there and not refused:
-            steady_of.setdefault(row["pool"], {})[row["repeat"]] = fmean(phase["tps"] for phase in there)
-    native = {pool: of_pool for pool, of_pool in steady_of.items() if pool != BALLOON and pool not in unable}
+            steady_of.setdefault(row["pool"], []).append(fmean(phase["tps"] for phase in there))
+    native = [of_pool for pool, of_pool in steady_of.items() if pool != BALLOON and pool not in unable]
     if native:
-        best = max(native.values(), key=lambda of_pool: fmean(of_pool.values()))
-        for repeat, tps in steady_of.get(BALLOON, {}).items():
-            if repeat in best and tps > 0 and best[repeat] > 0:
-                yield tps, best[repeat]
+        best = max(native, key=fmean)
+        yield from ((tps, other) for tps, other in zip(steady_of.get(BALLOON, []), best, strict=False) if tps > 0 and other > 0)
 
 
 def _recovery(rows: Sequence[Row]) -> list[Figure]:
