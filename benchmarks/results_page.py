@@ -68,9 +68,9 @@ LIMITS = {
     "limit_changes": (
         "Only the case without swap, interrupted after the planned trials. Eight of 14 are tainted, mostly because other programs used "
         "CPU. Cgroup v1 keeps a limit that the kernel refuses, so pgherd lowers it step by step to a little more than the memory in use. "
-        "For too large native pools each was refused. Transactions of 102 to 109 ms are likely those that reclaim throttles, which takes 100 ms; "
-        "the native pool for the middle has them, too. At 100 %, pg_balloon is slower than the native pool of its size although its "
-        "balloon is empty; the cause is not known."
+        "For too large native pools each was refused. Transactions of 102 to 109 ms are likely those that reclaim throttles, which takes "
+        "100 ms; the native pool for the middle has them, too. At 100 %, pg_balloon is slower than the native pool of its size although "
+        "its balloon is empty; the cause is not known."
     ),
     "throughput": "One database has one whole CPU, and pgherd has the other. This is the cost of pgbench's own reports. It does not show "
     "what pgherd takes from a full host, as [presence](#presence) does.",
