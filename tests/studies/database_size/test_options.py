@@ -36,11 +36,11 @@ def test_resuming_goes_on_with_what_is_missing(options, results):
 
 
 def test_a_time_budget_lets_the_first_start_and_others_while_the_longest_would_fit(options, results):
-    study_options = options(scales=(1, 2, 5), time_budget=2.5)  # each made-up trial takes a second
+    study_options = options(scales=(1, 2, 5), time_budget=3.5)  # each made-up trial takes a second
     assert [trial.key() for trial in STUDY.propose(study_options, []).trials] == ["scale=1#0"]
     assert [trial.key() for trial in STUDY.propose(study_options, results((1,))).trials] == ["scale=2#0"]
     stopped = STUDY.propose(study_options, results((1, 2)))
-    assert not stopped.trials and stopped.stop == "the budget of 2.5 s is used up; 2 of 3 planned trials were run"
+    assert not stopped.trials and stopped.stop == "the budget of 3.5 s is used up; 2 of 3 planned trials were run"
     assert STUDY.propose(options(scales=(1, 2), time_budget=0.1), []).trials, "the first starts in any case"
     assert "every scale" in STUDY.propose(study_options, results((1, 2, 5))).stop
 
