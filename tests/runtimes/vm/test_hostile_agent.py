@@ -18,7 +18,7 @@ ATTACKS = (
 )
 MAX_BYTES = 500 * 2**20
 """A frame has 64 MB at most, of which some copies exist for a moment."""
-MAX_SECONDS = 60.0
+MAX_SECONDS = 140.0
 
 HOST = """
 import json, sys
