@@ -153,14 +153,9 @@ def devices_of(node: Node, paths: Sequence[str]) -> dict[str, Device]:
     """
     if not paths:
         return {}
-    result = node.run(Command(["stat", "--dereference", "--format=%d %n", "--", *paths]))
     by_number: dict[str, Device | None] = {}
     devices: dict[str, Device] = {}
-    for line in result.out.splitlines():
-        digits, _, path = line.partition(" ")
-        if not digits.isdigit():
-            continue
-        number = f"{os.major(int(digits))}:{os.minor(int(digits))}"
+    for path, number in _numbers_of(node, paths).items():
         if number not in by_number:
             # Subvolumes of btrfs have numbers that neither a block device nor mountinfo has.
             source = _source_of(node, number, path) if number.startswith("0:") else number
@@ -214,7 +209,7 @@ def _source_of(node: Node, number: str, path: str) -> str:
     mount = next((mount for mount in mounts(node) if mount.number == number), None)
     if mount is None:
         target = os.path.realpath(path)
-        mount = mount_of(node, target) if _number_of(node, target) == number else None
+        mount = mount_of(node, target) if _numbers_of(node, [target]).get(target) == number else None
     if mount is None or not mount.source.startswith("/dev/"):
         return ""
     with contextlib.suppress(OSError):
@@ -222,10 +217,11 @@ def _source_of(node: Node, number: str, path: str) -> str:
     return device_number(node, mount.source)  # a name below /dev/mapper
 
 
-def _number_of(node: Node, path: str) -> str:
-    """Return the number of the file system that a path lies on, or ''."""
-    digits = node.run(Command(["stat", "--dereference", "--format=%d %n", "--", path])).out.partition(" ")[0]
-    return f"{os.major(int(digits))}:{os.minor(int(digits))}" if digits.isdigit() else ""
+def _numbers_of(node: Node, paths: Sequence[str]) -> dict[str, str]:
+    """Map each path that exists to the number of its file system. One process is started for all."""
+    result = node.run(Command(["stat", "--dereference", "--format=%d %n", "--", *paths]))
+    lines = (line.partition(" ") for line in result.out.splitlines())
+    return {path: f"{os.major(int(digits))}:{os.minor(int(digits))}" for digits, _, path in lines if digits.isdigit()}
 
 
 def _text(node: Node, path: str) -> str:

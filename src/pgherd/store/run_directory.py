@@ -312,7 +312,8 @@ class RunDirectory:
             for name in unfinished:
                 with suppress(OSError):
                     trials.remove_tree(name)
-            return [name.removesuffix(".partial") for name in unfinished if name not in trials.names()]
+            left = trials.names()
+            return [name.removesuffix(".partial") for name in unfinished if name not in left]
         return []
 
     def trial_names(self) -> list[str]:

@@ -248,7 +248,6 @@ class _MemoryLimits:
 
     def __init__(self, limits: Mapping[str, int], resolver: TargetResolver, node: Node) -> None:
         self._limits, self._resolver, self._node, self._start = dict(limits), resolver, node, node.now()
-        self._all = dict(limits)
         self.after: dict[str, float | None] = dict.fromkeys(limits)
         self.wait = 0.0
         self._failure: Exception | None = None
@@ -263,7 +262,7 @@ class _MemoryLimits:
     def check(self) -> None:
         """Raise TrialError if a limit cannot be changed, or if the last write has not ended in time."""
         if self._ended.is_set() and self._thread.is_alive():
-            names = ", ".join(self._limits)
+            names = ", ".join(self._pending())
             raise TrialError(f"the kernel still reclaims memory for the limit of {names} {self.wait:.0f} s after the phase; raise it")
         if isinstance(self._failure, CapabilityError):
             raise TrialError(str(self._failure))
@@ -285,7 +284,7 @@ class _MemoryLimits:
 
     def verify(self) -> None:
         """Set the limits that were taken again. A guest takes pages out of its balloon before it kills a process."""
-        for container, memory in self._all.items():
+        for container, memory in self._limits.items():
             if self.after[container] is not None and not self._resolver.try_memory(container, memory):
                 self.after[container] = None
 
@@ -298,11 +297,13 @@ class _MemoryLimits:
 
     def _attempt(self) -> bool:
         """Try the limits that are not yet taken. Return True if some still are not."""
-        for container, memory in list(self._limits.items()):
-            if self._resolver.try_memory(container, memory) and not self._ended.is_set():
+        for container in self._pending():
+            if self._resolver.try_memory(container, self._limits[container]) and not self._ended.is_set():
                 self.after[container] = max(self._node.now() - self._start, 0.0)
-                del self._limits[container]
-        return bool(self._limits)
+        return bool(self._pending())
+
+    def _pending(self) -> list[str]:
+        return [container for container, after in self.after.items() if after is None]
 
 
 def _restore_memory(trial: Trial, resolver: TargetResolver) -> None:
