@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from pydantic import ValidationError
 
 from pgherd import __version__
 from pgherd.cli.output import answer_console, json_option, print_document, run_named, runs_option
@@ -87,17 +86,15 @@ def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialRes
     """
     if record.analysis is not None and record.state == "finished" and record.pgherd == __version__ and record.schema_ == SCHEMA:
         return record
+    from pgherd.study.analyse_run import conclude, recorded_options
+
     study = study_of(record.study)
     try:
-        options = study.options.model_validate(record.options)
-    except ValidationError:
+        options = recorded_options(study, record)
+    except RunDirectoryError:
         if record.analysis is None or record.schema_ != SCHEMA:
-            raise RunDirectoryError(
-                f"run {record.run} was made by pgherd {record.pgherd} with options that this version does not have; use that version"
-            ) from None
+            raise
         return record
-    from pgherd.study.analyse_run import conclude
-
     # The remaining trials of an unfinished run include the reruns of tainted ones. A soak has no reruns.
     continues = record.state != "finished" and not getattr(options, "soak_seconds", None)
     command = ["pgherd", "resume", run_named(directory)] if continues else record.command

@@ -53,6 +53,16 @@ def conclude(
     return with_external_servers(with_guest_memory(analysis, combined), combined)
 
 
+def recorded_options(study: RunnableStudy[Any], record: RunRecord) -> Model:
+    """Return the complete options of a run. Raises RunDirectoryError if this version does not have them."""
+    try:
+        return study.options.model_validate(record.options)
+    except ValidationError:
+        raise RunDirectoryError(
+            f"run {record.run} was made by pgherd {record.pgherd} with options that this version does not have; use that version"
+        ) from None
+
+
 def refreshed(record: RunRecord, results: Sequence[TrialResult]) -> RunRecord:
     """Return the record. If it is of a former schema and has an analysis, this analysis is made anew, with present names.
 
@@ -62,10 +72,5 @@ def refreshed(record: RunRecord, results: Sequence[TrialResult]) -> RunRecord:
     if record.schema_ == SCHEMA or record.analysis is None or not results:
         return record
     study = study_of(record.study)
-    try:
-        options = study.options.model_validate(record.options)
-    except ValidationError:
-        raise RunDirectoryError(
-            f"run {record.run} was made by pgherd {record.pgherd} with options that this version does not have; use that version"
-        ) from None
+    options = recorded_options(study, record)
     return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed_on_changed_host, record.command)})
