@@ -324,6 +324,23 @@ def test_a_busy_pool_gives_slowly_when_nothing_is_left(controller):
     assert all(v.buffers <= inputs().pool / 64 + 1 for v in requested)
 
 
+def test_time_in_which_another_rule_decided_is_no_reason_to_give_faster(controller):
+    """For half a minute the pool was swapped. Then it gives a part each second, as usual."""
+    state = State()
+    limits = limits_for(2048 * MB)
+    for _ in range(300):
+        swapped = controller(limits, inputs(available=10 * MB, hot=1.0, own_refaults=50_000, refaults=50_000), state)
+    assert swapped.reason == POOL_SWAPPED
+    rest = [controller(limits, inputs(available=10 * MB, hot=1.0), state) for _ in range(100)]
+    assert 3 <= sum(v.action == INFLATE and v.reason == EXHAUSTED for v in rest) <= 10, "ten seconds"
+
+
+def test_a_needy_server_gives_nothing_though_no_page_is_seen_in_use(controller):
+    """A large pool on slow storage: sessions wait for reads, and no sampled page is accessed."""
+    decision = repeated(controller, inputs(available=100 * MB, hot=0.0, waiting=4, misses=500, miss_cost=5e-3))
+    assert (decision.action, decision.reason) != (INFLATE, IDLE)
+
+
 def test_need_takes_memory_back_and_stops_at_the_reserve(controller):
     half = inputs().pool // 2
     needy = {"ballooned": half, "unused": 0, "misses": 5000, "miss_cost": 2e-4, "hot": 1.0}

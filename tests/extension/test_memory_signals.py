@@ -239,6 +239,24 @@ def test_cgroups_of_an_outer_namespace_are_no_ancestors(c, tree):
     c.memory_signals_close(opened)
 
 
+def test_a_group_outside_of_the_own_namespace_is_not_that_of_the_namespace(c, tree):
+    """The host moved the processes of a container: /proc shows a path above its root, where the mount has the group that they left."""
+    tree.write("proc/self/cgroup", "0::/../other\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group("/sys/fs/cgroup", str(512 * MB), 200 * MB)
+    opened = Reader()
+    assert not c.memory_signals_open(opened, str(tree.root).encode(), AUTO) and opened.outside
+
+
+def test_a_limit_of_nothing_is_the_tightest(c, tree):
+    """memory.high = 0 makes the kernel reclaim all that it can."""
+    tree.write("proc/self/cgroup", "0::/a\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group("/sys/fs/cgroup/a", str(512 * MB), 200 * MB, high="0")
+    reading = read(c, tree)[1]
+    assert reading.limit == 1 and reading.available < 0
+
+
 def test_own_cgroups_over_those_of_an_outer_namespace_are_read(c, tree):
     tree.write("proc/self/cgroup", "0::/\n")
     outer = V2_MOUNT.replace(" / /sys/fs/cgroup", " /../.. /sys/fs/cgroup")

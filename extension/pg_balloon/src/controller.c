@@ -251,8 +251,9 @@ hold_growth(BalloonControllerState *state, double seconds)
  * With more than the high watermark available, the second term is the debt:
  *	debt += dt * (refaulted + swapping) * SWAP_DEBT_SHARE
  *
- * A pool of which hardly any page is accessed is certainly idle, and needs no
- * quiet time. Others, and those needy after an inflate (extra_quiet_s), do.
+ * A needy server gives nothing. A pool of which hardly any page is accessed is
+ * certainly idle, and needs no quiet time. Others, and those needy after an
+ * inflate (extra_quiet_s), do.
  */
 static bool
 inflate_idle(const Step *step, BalloonControllerState *state, BalloonDecision *decision)
@@ -261,7 +262,7 @@ inflate_idle(const Step *step, BalloonControllerState *state, BalloonDecision *d
 	int64_t		high_watermark = step->limits->high_watermark;
 	int64_t		want;
 
-	if (!step->is_short || step->idle <= 0 ||
+	if (!step->is_short || step->needy || step->idle <= 0 ||
 		state->idle_s < QUIET * fmin(1.0, input->hot / TOUCHED) + state->extra_quiet_s)
 		return false;
 
@@ -380,7 +381,7 @@ inflate_exhausted(const Step *step, BalloonControllerState *state, BalloonDecisi
 	missing = (low_watermark - input->available) / input->block;
 	want = smaller(smaller(missing, (int64_t) (EXHAUSTED_SHARE * (double) step->used) + 1),
 				   step->room);
-	state->exhausted_s -= 1.0;
+	state->exhausted_s = EXHAUSTED - 1.0;
 	hold_growth(state, HOLD_BUSY);
 	if (want > 0)
 	{

@@ -108,7 +108,8 @@ balloon_floor(void)
 int64
 balloon_ceiling(void)
 {
-	return (int64) NBuffers * balloon_max_percent / 100;
+	return Min((int64) NBuffers * balloon_max_percent / 100,
+			   NBuffers - BALLOON_STAY * balloon_chunks());
 }
 
 /*
@@ -375,13 +376,14 @@ room_left(void)
  * Move up to "want" buffers of a chunk with at most that usage count into the
  * balloon. Returns how many moved.
  *
- * Dirty ones are included if "write". With "memory", buffers without a page
- * move as well, but do not count. Increments *counted by those that count, and
- * *moved by those that moved and those that were written.
+ * Dirty ones are included if "write", and written until the deadline. With
+ * "memory", buffers without a page move as well, but do not count. Increments
+ * *counted by those that count, and *moved by those that moved and those that
+ * were written.
  */
 static int
-inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *counted,
-			  int64 *moved)
+inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, instr_time since,
+			  double seconds, int64 *counted, int64 *moved)
 {
 	static BalloonGhost ghosts[BALLOON_CHUNK];
 	int			nghosts = 0;
@@ -400,7 +402,8 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *
 	{
 		int			written = 0;
 
-		for (int id = first; id < end && written < want && !ShutdownRequestPending; id++)
+		for (int id = first; id < end && written < want && !ShutdownRequestPending &&
+			 (written == 0 || !deadline_passed(since, seconds)); id++)
 		{
 			uint32		state = pg_atomic_read_u32(&GetBufferDescriptor(id)->state);
 
@@ -536,7 +539,7 @@ balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 
 			CHECK_FOR_INTERRUPTS();
 			taken = inflate_chunk(ranks[i].chunk, buffers - counted, usage, writing, memory,
-								  &counted, &moved);
+								  counts_from, seconds, &counted, &moved);
 			done += taken;
 			if (taken == 0 && room_left() <= 0)
 				goto enough;

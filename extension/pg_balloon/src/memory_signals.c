@@ -163,10 +163,12 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 		return 0;
 
 	/*
-	 * A mount of an outer cgroup namespace shows its root as "/..". The path of
-	 * the own cgroup below it has no name here.
+	 * A mount of an outer cgroup namespace shows its root as "/..", and so does
+	 * the own cgroup if the process was moved out of its namespace. It has no
+	 * name here.
 	 */
-	if (strncmp(mount_root, "/..", 3) == 0)
+	if (strncmp(mount_root, "/..", 3) == 0 ||
+		strcmp(group, "/..") == 0 || strncmp(group, "/../", 4) == 0)
 	{
 		reader->outside = true;
 		return 0;
@@ -238,7 +240,10 @@ memory_signals_open(MemorySignalReader *reader, const char *root, int source)
 		reader->source = MEMORY_SOURCE_CGROUP2;
 	else if ((source == MEMORY_SOURCE_AUTO || source == MEMORY_SOURCE_CGROUP1) &&
 			 open_groups(reader, root, MEMORY_SOURCE_CGROUP1) > 0)
+	{
 		reader->source = MEMORY_SOURCE_CGROUP1;
+		reader->outside = false;	/* of version 2, which has no memory controller here */
+	}
 
 	system = &reader->levels[reader->nlevels++];
 	memset(system, 0, sizeof(*system));
@@ -312,6 +317,8 @@ read_numbers(const MemoryLevel *level, LevelMemory *out)
 	if (read_fd(level->fd_high, text, sizeof(text)) &&
 		(high = kernel_limit(text)) < out->limit)
 		out->limit = high;
+	if (out->limit < 1)
+		out->limit = 1;			/* 0, which reclaims everything, is a limit */
 	if (!read_fd(level->fd_usage, text, sizeof(text)))
 		return false;
 	out->usage = strtoll(text, NULL, 10);
@@ -399,7 +406,7 @@ tightest(const MemorySignalReader *reader)
 		const LevelMemory *memory = &reader->levels[i].memory;
 		double		share;
 
-		if (memory->limit == NO_LIMIT || memory->limit <= 0)
+		if (memory->limit == NO_LIMIT)
 			continue;
 		share = (double) available_in(memory) / (double) memory->limit;
 		if (tight < 0 || share < least)
@@ -448,7 +455,7 @@ combine_levels(const MemorySignalReader *reader, MemorySignals *reading)
 		const LevelMemory *memory = &reader->levels[i].memory;
 		int64_t		reachable;
 
-		if (memory->limit == NO_LIMIT || memory->limit <= 0)
+		if (memory->limit == NO_LIMIT)
 			continue;
 		reachable = memory->limit - memory->usage + memory->inactive +
 			(own->active < memory->active ? own->active : memory->active);

@@ -98,7 +98,7 @@ static bool warned_no_signals = false;
 static bool told_not_counted = false;	/* "cannot see whether its pool is being swapped" */
 static MemorySignals last;
 static bool have_last = false;
-static char last_path[MEMORY_SIGNALS_PATH];	/* cgroup with the tightest limit then */
+static char last_paths[2 * MEMORY_SIGNALS_PATH];	/* cgroups with the tightest limit, and its own */
 static PoolState pool_state = {.hot = 1.0};
 static bool no_shortage = false;	/* the last full tick found no shortage */
 static bool was_light = false;	/* the last tick was light */
@@ -376,16 +376,16 @@ light_tick(double seconds, uint64 hand, MemorySignals *now)
 static void
 compare_signals(double seconds, double since_light, int64 ballooned, const MemorySignals *now)
 {
-	const char *path = balloon_observe_cgroup_path(now);
+	const char *tight = balloon_observe_cgroup_path(now);
+	char		paths[sizeof(last_paths)];
 
 	/*
 	 * Values of the same level are not comparable if the server was moved to
 	 * another cgroup.
 	 */
-	if (path == NULL)
-		path = "";
-	have_last = have_last && strcmp(last_path, path) == 0;
-	strlcpy(last_path, path, sizeof(last_path));
+	snprintf(paths, sizeof(paths), "%s %s", tight ? tight : "", reader.levels[0].path);
+	have_last = have_last && strcmp(last_paths, paths) == 0;
+	strlcpy(last_paths, paths, sizeof(last_paths));
 	memory_signals_compare(have_last ? &last : NULL, now, seconds, since_light, &rates);
 	no_shortage = have_last && last.tight == now->tight && light_ticks_suffice(ballooned) &&
 		now->available >= light_tick_reserve(now) &&

@@ -80,7 +80,7 @@ typedef struct Piece
 
 /* Used by the main worker. */
 static BackgroundWorkerHandle *running = NULL;
-static TimestampTz ended = 0;
+static instr_time ended;		/* end of the last worker; 0: there was none */
 static bool warned_no_slot = false;	/* since the last worker was started */
 
 /* Used by a prefetch worker. */
@@ -132,6 +132,17 @@ balloon_prefetch_due(void)
 	return balloon_prefetch_left() > 0 && have_free_buffer();
 }
 
+/* Return the seconds since then. */
+static double
+seconds_since(const instr_time *then)
+{
+	instr_time	passed;
+
+	INSTR_TIME_SET_CURRENT(passed);
+	INSTR_TIME_SUBTRACT(passed, *then);
+	return INSTR_TIME_GET_DOUBLE(passed);
+}
+
 /*
  * Start a prefetch worker if there is work, none is running, and the last one
  * exited PAUSE ago. The main worker calls it each tick.
@@ -150,11 +161,11 @@ balloon_prefetch_tick(void)
 			return;
 		pfree(running);
 		running = NULL;
-		ended = GetCurrentTimestamp();
+		INSTR_TIME_SET_CURRENT(ended);
 	}
 	if (!balloon_prefetch_due())
 		return;
-	if (ended != 0 && !TimestampDifferenceExceeds(ended, GetCurrentTimestamp(), PAUSE))
+	if (!INSTR_TIME_IS_ZERO(ended) && seconds_since(&ended) * 1000 < PAUSE)
 		return;
 	database = ghosts_database();
 	if (database == InvalidOid)
@@ -215,17 +226,6 @@ same_file(const BufferTag *a, const BufferTag *b)
 	return balloon_tablespace(a) == balloon_tablespace(b) &&
 		balloon_relnumber(a) == balloon_relnumber(b) &&
 		balloon_fork(a) == balloon_fork(b);
-}
-
-/* Return the seconds since then. */
-static double
-seconds_since(const instr_time *then)
-{
-	instr_time	passed;
-
-	INSTR_TIME_SET_CURRENT(passed);
-	INSTR_TIME_SUBTRACT(passed, *then);
-	return INSTR_TIME_GET_DOUBLE(passed);
 }
 
 /*
