@@ -51,6 +51,24 @@ def test_synchronous_jobs_share_the_rates(make):
     assert (load.options["read_rate"], load.options["write_rate"]) == ("100", "50")
 
 
+@pytest.mark.parametrize(
+    ("rates", "jobs"), [((7, 3), 1), ((1, 1), 1), ((70, 30), 10), ((9, 4000), 9), ((7001, 3001), 16), ((800, 400), 16), ((0.4, 3), 1)]
+)
+def test_synchronous_jobs_meet_rates_that_do_not_divide(make, rates, jobs):
+    """fio limits each job to a whole number, and takes 0 for no limit."""
+    options = make(tests=(MIX,), rate_iops=rates, ioengine="psync", iodepth=32)
+    load = options.load(TESTS[MIX], options.volumes[0])
+    per_job = [int(load.options[f"{direction}_rate"]) for direction in ("read", "write")]
+    assert (load.threads, load.rate) == (jobs, sum(rates))
+    assert [rate * jobs for rate in per_job] == pytest.approx([max(1, rate) for rate in rates], rel=0.005)
+
+
+def test_the_depth_of_synchronous_jobs_is_their_number(make):
+    options, test = make(ioengine="psync", iodepth=12), TESTS["random-read"]
+    assert [options.in_flight(test, options.volumes[0], depth) for depth in (None, 24)] == [12, 16]
+    assert make(numjobs=3, iodepth=32).in_flight(test, options.volumes[0]) == 30
+
+
 def test_jobs_share_the_depth(make):
     options = make(numjobs=4, iodepth=32)
     load = options.load(TESTS["random-read"], options.volumes[0])

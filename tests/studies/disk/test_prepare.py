@@ -96,6 +96,7 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
         ({"rate_iops": "100"}, UsageError, "two whole numbers, reads and writes"),
         ({"rate_iops": "70,0"}, UsageError, "the minimum of each rate is 1 per second"),
         ({"tests": ("mix",)}, UsageError, "needs two rates"),
+        ({"volume": ("/tmp",), "buffered": True, "numjobs": 4}, UsageError, "--numjobs 4: each job has one I/O in flight here"),
         ({"tests": ("random-read",), "rate_iops": "70,30"}, UsageError, "--tests does not include it"),
         ({"tests": ("fast",)}, UsageError, "no test 'fast'; use one or more of random-read"),
         ({"volume": ("/nonexistent",)}, UsageError, "--volume /nonexistent does not exist"),

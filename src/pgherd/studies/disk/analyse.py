@@ -20,7 +20,7 @@ from pgherd.studies.disk.measurements import (
     is_cached,
     rate_achieved,
 )
-from pgherd.studies.disk.options import ALL, MIX, PUBLISHED, TESTS, DiskOptions, DiskVolume, published_fields
+from pgherd.studies.disk.options import ALL, MAX_JOBS, MIX, PUBLISHED, TESTS, DiskOptions, DiskVolume, published_fields
 from pgherd.study import per_host
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
 from pgherd.study.findings import as_finding, missing
@@ -94,7 +94,7 @@ def _grade(options: DiskOptions, groups: Sequence[DiskTestGroup], results: Seque
     """
     clean_tests = {(group.volume, group.test.name) for group in groups if group.clean}
     complete = clean_tests == {(volume, test) for volume in options.targets() for test in options.tests}
-    enough_trials = all(len(group.used) >= min(LEAST, options.repeats) for group in groups)
+    enough_trials = all(len(group.used) >= LEAST for group in groups)
     steady = all(group.judged and not group.unsteady for group in groups)
     from_devices = all(is_cached(options, group) is False for group in groups) and not any(disk.loopback for disk in options.volumes)
     used_keys = {trial.key for group in groups for trial in group.used}
@@ -231,9 +231,12 @@ def _next_steps(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[s
     deep = [group for group in groups if group.volume != ALL and bottleneck(options, group) == "iodepth"]
     if deep:
         names = ", ".join(f"{group.test.label} on {group.volume} (×{group.double_depth_ratio:.2f})" for group in deep)
-        steps.append(f"I/O depth: twice the depth is faster for {names}; raise --iodepth or --sequential-iodepth")
-    if any(bottleneck(options, group, single_volume_groups(groups, group)) == "fio-cpu" for group in groups):
+        steps.append(f"I/O depth: a larger depth is faster for {names}; raise --iodepth or --sequential-iodepth")
+    busy = [group for group in groups if bottleneck(options, group, single_volume_groups(groups, group)) == "fio-cpu"]
+    if any(not options.synchronous(disk) for group in busy for disk in options.volumes_of(group.volume)):
         steps.append("CPU of fio: one job reached its maximum; use more jobs with --numjobs")
+    elif busy:
+        steps.append(f"CPU of fio: one job reached its maximum; use more jobs with --iodepth, of which {MAX_JOBS} are the most")
     return steps
 
 
@@ -342,15 +345,16 @@ def depth_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Ro
     for group in groups:
         if group.double_depth_ratio is None:
             continue
-        depth = options.depth_of(group.test)
+        (disk, *_), depth = options.volumes_of(group.volume), options.depth_of(group.test)
+        depth, deeper = (options.in_flight(group.test, disk, number) for number in (depth, 2 * depth))
         ratio = Finding(
             value=group.double_depth_ratio,
             unit="ratio",
             n=len(group.double_depth),
-            method="I/Os at twice the depth over the median at the depth",
+            method="I/Os at the larger depth over the median at the depth",
             note="no interval: measured once, only to find the bottleneck",
         )
-        rows.append({"volume": group.volume, "test": group.test.label, "depth": depth, "double_depth": 2 * depth, "ratio": ratio})
+        rows.append({"volume": group.volume, "test": group.test.label, "depth": depth, "double_depth": deeper, "ratio": ratio})
     return rows
 
 

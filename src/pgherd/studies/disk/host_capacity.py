@@ -31,23 +31,36 @@ def measure_host(run: HostRun) -> HostMeasurement:
         raise UsageError(f"{run.option}: run {run.name} measured its volumes only one by one; repeat it with --concurrent")
     groups = {group.test.name: group for group in group_trials(options, run.results) if group.volume == volume}
     capacity: dict[str, ResourceCapacity] = {}
+    bounds: dict[str, ResourceCapacity] = {}
     missing: list[str] = []
+    unseen: list[str] = []
     for resource, tests in _TESTS.items():
         measured = [groups[name] for name in tests if name in groups]
         if any(is_cached(options, group) for group in measured):
             missing.append(f"no {resource}, because a cache of the host served them")
             continue
-        iops = most_iops([point for group in measured for point in _points(group)], MAX_LATENCY_MS, run.source)
+        if any(is_cached(options, group) is None for group in measured):
+            unseen.append(resource)
+        curve = [point for group in measured for point in _points(group)]
+        iops = most_iops(curve, MAX_LATENCY_MS, run.source)
         if iops is None:
             missing.append(f"no {resource} at a latency of at most {MAX_LATENCY_MS:g} ms")
+        elif max(latency.value or 0.0 for _, latency in curve) < MAX_LATENCY_MS:
+            bounds[resource] = iops.model_copy(update={"high": None})
         else:
             capacity[resource] = iops
-    if not capacity:
+    if not capacity and not bounds:
         raise UsageError(f"{run.option}: run {run.name} has {' and '.join(missing)}; give another run")
     notes = [f"Run {run.name} has {text}" for text in missing]
-    if len(capacity) == len(_TESTS):
+    if unseen:
+        notes.append(f"The devices of run {run.name} were not seen, so that a cache may have served {' and '.join(unseen)}")
+    if bounds:
+        notes.append(
+            f"Run {run.name} never had a latency of {MAX_LATENCY_MS:g} ms, so a host may have more than the measured {' and '.join(bounds)}"
+        )
+    if len(capacity) + len(bounds) == len(_TESTS):
         notes.append(f"Reads and writes of run {run.name} were measured one after the other, so a host may not reach both at once")
-    return HostMeasurement(capacity=capacity, notes=tuple(notes))
+    return HostMeasurement(capacity=capacity, bounds=bounds, notes=tuple(notes))
 
 
 def _points(group: DiskTestGroup) -> list[tuple[Finding, Finding]]:

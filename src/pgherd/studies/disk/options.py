@@ -93,6 +93,8 @@ ALL = "all"
 """Name of the load on all volumes at once."""
 MAX_JOBS = 16
 """Maximum number of jobs without direct I/O. Asynchronous engines then wait for every I/O, so that each job keeps one in flight."""
+RATE_ERROR = 0.005
+"""Largest error of a rate that is divided over jobs. fio limits each job to a whole number of I/Os per second."""
 
 
 class DiskVolume(Model):
@@ -190,7 +192,7 @@ class DiskOptions(MeasuredOptions):
         clients, jobs, engine = depth, self.numjobs if test.deep else 1, self.ioengine
         if not test.deep:
             engine = "psync"  # PostgreSQL reads and writes a block with pread and pwrite too
-        elif not disk.direct or engine == "psync":  # a synchronous engine has one I/O in flight per job
+        elif self.synchronous(disk):
             clients, jobs, engine = 1, min(depth, MAX_JOBS), "psync"
         elif jobs > 1:
             jobs = min(jobs, depth)
@@ -207,11 +209,29 @@ class DiskOptions(MeasuredOptions):
         rate = None
         if test.name == MIX and self.rate_iops is not None:
             reads, writes = self.rate_iops
-            if engine != "psync":
-                clients, jobs = depth, 1
+            jobs = jobs_for_rates((reads, writes), jobs) if engine == "psync" else 1
+            clients = 1 if engine == "psync" else depth
             reads, writes, rate = reads / jobs, writes / jobs, reads + writes  # fio limits each job
-            options |= {"read_rate": f"{reads:.0f}", "write_rate": f"{writes:.0f}"}
+            options |= {"read_rate": f"{max(1, reads):.0f}", "write_rate": f"{max(1, writes):.0f}"}  # 0 is no limit
         return Load(driver="fio", clients=clients, threads=jobs, rate=rate, options=options)
+
+    def in_flight(self, test: AccessPattern, disk: DiskVolume, depth: int | None = None) -> int:
+        """Return the number of I/Os that the load of one volume has in flight. The number of synchronous jobs is limited."""
+        load = self.load(test, disk, depth)
+        return load.clients * load.threads
+
+    def synchronous(self, disk: DiskVolume) -> bool:
+        """Return True if each job has one I/O in flight on this volume, so that jobs are the depth."""
+        return not disk.direct or self.ioengine == "psync"
+
+
+def jobs_for_rates(rates: Sequence[float], most: int) -> int:
+    """Return the largest number of jobs, at most ``most``, over which whole rates per job keep each sum within ``RATE_ERROR``."""
+
+    def fits(jobs: int) -> bool:
+        return all(abs(round(rate / jobs) * jobs - rate) <= RATE_ERROR * rate for rate in rates)
+
+    return next(filter(fits, range(most, 0, -1)), 1)
 
 
 class DiskRequest(MeasurementRequest):

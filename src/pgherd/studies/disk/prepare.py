@@ -27,7 +27,7 @@ from pgherd.prepare.prepared_study import PreparedStudy, thresholds
 from pgherd.prepare.volumes import parse_volume
 from pgherd.runner.deploy.volumes import VOLUME_RESERVE, check_directory
 from pgherd.runner.execute import device_io
-from pgherd.studies.disk.options import DEFAULT, MIX, TESTS, DiskOptions, DiskRequest, DiskVolume
+from pgherd.studies.disk.options import DEFAULT, MAX_JOBS, MIX, TESTS, DiskOptions, DiskRequest, DiskVolume
 from pgherd.studies.disk.study import STUDY
 from pgherd.study.study import StudyCapability
 
@@ -91,6 +91,11 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
         seed=request.seed if request.seed is not None else random.randrange(2**31),
         thresholds=limits,
     )
+    if request.numjobs is not None and all(map(options.synchronous, disks)):
+        raise UsageError(
+            f"--numjobs {request.numjobs}: each job has one I/O in flight here, because direct I/O or an asynchronous engine is missing; "
+            "set the number of jobs with --iodepth"
+        )
     formatted = tuple(str(volume.path) for volume in volumes if volume.kind == "device")
     changes = [_change(disk) for disk in disks]
     return PreparedStudy(
@@ -286,6 +291,8 @@ def _choices(request: DiskRequest, options: DiskOptions, engines: frozenset[str]
                 else f"because its file system ({disk.filesystem or 'unknown'}) does not support direct I/O"
             )
             choices.append(f"{disk.name}: through the page cache, {reason}.")
+        if options.synchronous(disk) and max(options.iodepth, options.sequential_iodepth) > MAX_JOBS:
+            choices.append(f"{disk.name}: {MAX_JOBS} I/Os in flight at most, from as many synchronous jobs.")
         if disk.loopback:
             choices.append(f"Warning: {disk.name} is a loop device. Its results include the cost of a file inside a file.")
     volume_by_device: dict[str, str] = {}
