@@ -77,7 +77,7 @@ def test_an_interrupted_run_is_refused(two, name, capsys):
     directory = RunDirectory(two / name)
     directory.save(directory.record().model_copy(update={"state": "interrupted"}))
     assert run(["gate", name, "e0a1", "--runs-dir", str(two)]) == 2
-    assert f"resume it with 'pgherd resume {name}'" in capsys.readouterr().err
+    assert f"run {name} is not finished (it is interrupted); let it end, or resume it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

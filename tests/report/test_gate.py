@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgherd.model.analysis import Analysis, Check, Finding
+from pgherd.model.analysis import OPEN_END, Analysis, Check, Finding
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
@@ -160,6 +160,26 @@ def test_a_finding_is_compared_by_its_intervals(baseline, runs):
     assert same.result == "pass"
 
 
+@pytest.mark.parametrize("open_run", ["baseline", "run"])
+def test_an_end_beyond_the_measured_range_is_no_bound(baseline, runs, open_run):
+    """A capacity 'from 9.6, upper bound not reached' may be as large as that of the other run, or larger."""
+
+    def with_capacity(run, value, low, high, note=""):
+        found = Finding(value=value, unit="databases", low=low, high=high, confidence=0.95, n=4, note=note)
+        analysis = run.record.analysis.model_copy(update={"findings": {"capacity": found}})
+        return GateRun(run.name, run.record.model_copy(update={"analysis": analysis}), run.results)
+
+    larger, smaller = (11.2, 10.9, 11.5), (9.9, 9.6, 10.0)
+    pair = [(baseline, larger), (runs(17_000.0, 2), smaller)] if open_run == "run" else [(baseline, smaller), (runs(17_000.0, 2), larger)]
+    closed = [with_capacity(run, *ends) for run, ends in pair]
+    note = f"{OPEN_END} by the largest number measured (10)"
+    opened = [with_capacity(run, *ends, note if ends == smaller else "") for run, ends in pair]
+    limit = [MetricLimit("capacity", 0.02)]
+    (change,), (unknown,) = (gate(*both, limit).comparisons for both in (closed, opened))
+    assert (change.result, unknown.result) == ("regression" if open_run == "run" else "improvement", "inconclusive")
+    assert "unbounded" in change_text(unknown.change) or unknown.change.low == -100
+
+
 def test_findings_in_different_units_are_not_compared(baseline, runs):
     other = runs(17_000.0, 2)
     value = Finding(value=857.0, unit="per mille", low=850.0, high=860.0, confidence=0.95, n=5)
@@ -291,7 +311,7 @@ def test_what_cannot_be_compared_is_one_message(baseline, runs, synthetic):
     other = runs(17_000.0, 2)
     assert "are the same run" in refused(baseline, baseline)
     assert "of different studies" in refused(baseline, GateRun("x", *synthetic.other_study()))
-    assert "is not finished (it is interrupted); resume it with 'pgherd resume x'" in refused(
+    assert "is not finished (it is interrupted); let it end, or resume it, then compare" in refused(
         baseline, GateRun("x", other.record.model_copy(update={"state": "interrupted"}), other.results)
     )
     record, results = synthetic.density_run(80, seconds=2, repeats=1)

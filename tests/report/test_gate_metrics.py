@@ -52,6 +52,8 @@ def _with_driver(result, driver):
         ("throughput", "tps", "higher", "higher"),
         ("size_1000", "MB", "", "lower"),
         ("capacity", "databases", "", "higher"),
+        ("headroom", "MB", "", "higher"),
+        ("sequential_read:disk0", "MB/s", "", "higher"),
         ("efficiency_at_saturation", "ratio", "", "higher"),
         ("streams_1", "Gbit/s", "", "higher"),
         ("walks:2MB", "walks/tx", "", "lower"),
@@ -69,6 +71,12 @@ def test_which_direction_is_better(name, unit, known, better):
 def test_of_what_is_not_known_it_must_be_said():
     with pytest.raises(UsageError, match="--metric 'ratio:big:knee:5%:higher'"):
         direction(MetricLimit("ratio:big:knee"), "")
+
+
+@pytest.mark.parametrize("name", ["wal_rate_postgres", "io_write_rate:sda", "data_rate_device"])
+def test_more_io_is_no_benefit_by_itself(name):
+    with pytest.raises(UsageError, match=f"--metric '{name}:5%:higher'"):
+        direction(MetricLimit(name), "MB/s")
 
 
 def test_zero_has_no_ratio(run):

@@ -100,7 +100,7 @@ def command(
     def read(name: str) -> GateRun:
         directory = RunDirectory.find(name, runs)
         results = directory.results()
-        return GateRun(directory.name, refreshed(directory.record(), results), results)
+        return GateRun(directory.name, refreshed(directory.standing(), results), results)
 
     old, new = read(baseline), read(run)
     result = gate(old, new, limits or [MetricLimit(default_metric(new.record), allowed)])

@@ -144,7 +144,7 @@ def _check(baseline: GateRun, run: GateRun) -> None:
             raise UsageError(f"run {each.name} has no comparable numbers: {EMULATION_REASON}")
     for each in (baseline, run):
         if each.record.state != "finished" or each.record.analysis is None:
-            raise UsageError(f"run {each.name} is not finished (it is {each.record.state}); resume it with 'pgherd resume {each.name}'")
+            raise UsageError(f"run {each.name} is not finished (it is {each.record.state}); let it end, or resume it, then compare")
     if baseline.record.study != run.record.study:
         raise UsageError(
             f"the runs are of different studies: {baseline.name} of {baseline.record.study}, {run.name} of {run.record.study}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from pgherd.study.study import studies
 
 MAX_REGRESSION = 0.05
 
-_HIGHER_NAMES = ("efficiency", "throughput", "peak_throughput", "capacity")
+_HIGHER_NAMES = ("efficiency", "throughput", "peak_throughput", "capacity", "headroom")
 _HIGHER_UNITS = ("tps", "NOPM", "new orders/min", "IOPS", "MB/s", "Gbit/s", "tps per database", "tps per client", "databases")
 _LOWER_UNITS = ("ms", "s", "bytes", "kB", "MB", "GB", "cores", "switches", "misses/tx", "walks/tx", "cycles/tx", "faults/tx", "reads/tx")
 
@@ -87,7 +88,9 @@ def direction(limit: MetricLimit, unit: str, better: str = "") -> Direction:
         return limit.better_direction
     kind, _, metric_name = limit.name.partition(":")
     better = better or (metrics.metric(metric_name.rpartition(":")[2]).better_direction if kind == "ratio" else "")
-    if better == "higher" or unit in _HIGHER_UNITS or limit.name.startswith(_HIGHER_NAMES):
+    # A rate of I/O, such as of WAL, is the work that a load causes or the work that a device does.
+    known = unit in _HIGHER_UNITS and not (unit == "MB/s" and "_rate" in limit.name)
+    if better == "higher" or known or limit.name.startswith(_HIGHER_NAMES):
         return "higher"
     if better == "lower" or unit in _LOWER_UNITS:
         return "lower"
@@ -148,8 +151,8 @@ def finding(old: GateRun, new: GateRun, name: str) -> tuple[Finding, Finding]:
 
 
 def estimate(finding: Finding) -> Estimate:
-    """Return a finding with a value as an estimate for the analysis."""
-    low, high = finite(finding.low), finite(finding.high)
+    """Return a finding with a value as an estimate for the analysis. An upper end beyond the measured range is infinite."""
+    low, high = finite(finding.low), math.inf if finding.is_open else finite(finding.high)
     return Estimate(finite(finding.value) or 0.0, low, high, finding.confidence, finding.n, finding.method)
 
 
