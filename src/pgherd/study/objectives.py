@@ -23,13 +23,14 @@ from pydantic import Field
 
 from pgherd.analysis import pass_search
 from pgherd.analysis.pass_search import Tally
-from pgherd.model.analysis import Proposal, Thresholds
+from pgherd.model.analysis import Finding, Proposal, Thresholds
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.load import LatencyObjective, Load
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import parse_seconds
+from pgherd.study.findings import missing
 from pgherd.study.option import StudyRequest, option
 
 BLOCK_S = 4.0
@@ -381,9 +382,23 @@ def within_budget(options: SearchOptions, results: Sequence[TrialResult], trials
 
 def closed_throughput(results: Sequence[TrialResult]) -> float | None:
     """Return the mean closed-loop throughput of the trials without a rate, over databases. None without a finished one."""
-    closed = used_blocks([result for result in results if result.trial.point.get("load") == "closed"])
-    values = [target.throughput for result in closed for phase in result.phases for target in phase.targets]
+    values = [target.throughput for result in closed_trials(results) for phase in result.phases for target in phase.targets]
     return math.fsum(values) / len(values) if values else None
+
+
+def closed_trials(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Return the trials without a rate that count: the clean ones, or the tainted ones if there is none."""
+    return list(used_blocks([result for result in results if result.trial.point.get("load") == "closed"]))
+
+
+def closed_finding(results: Sequence[TrialResult], clients: str) -> Finding:
+    """Return the closed-loop throughput as a finding. ``clients`` are named in its note."""
+    throughput, trials = closed_throughput(results), closed_trials(results)
+    if throughput is None:
+        return missing("tps", "not measured")
+    tainted = ", only tainted ones" if any(trial.tainted for trial in trials) else ""
+    many = f"{len(trials)} trial{'' if len(trials) == 1 else 's'}"
+    return Finding(value=throughput, unit="tps", n=len(trials), note=f"without a rate, with {clients}; no interval: {many}{tainted}")
 
 
 def rounded_down(value: float, digits: int = 2) -> float:

@@ -270,6 +270,11 @@ def test_at_a_given_rate_latency_decides():
             "scenario 'b' sets tenants, whose trials depend on earlier results; run each scenario",
         ),
         (
+            {"scenarios": [{"name": n, "study": "density", "options": {"soak": "2h"} if n == "b" else {}} for n in "ab"]},
+            UsageError,
+            "scenario 'b' sets soak, whose trials are parts of one long load; run each scenario",
+        ),
+        (
             {"scenarios": [{"name": n, "study": "io-profile", "options": {"compare_setting": "jit=on,off"}} for n in "ab"]},
             UsageError,
             "a comparison cannot be compared, and scenario 'a' is one",

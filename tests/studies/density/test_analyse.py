@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgherd.model.analysis import Analysis, Finding
+from pgherd.model.analysis import Analysis, Check, Finding
 from pgherd.model.deployment import Host
 from pgherd.model.study import RunnableStudy
+from pgherd.studies.density.analyse import _trials_used
 from pgherd.studies.density.curve import density_curve, density_points, floor_tenths, with_interval
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
@@ -573,6 +574,7 @@ def _builders(options: Build, simulate: Any) -> None:
     _BUILD.update(options=options, simulate=simulate)
 
 
+TAINT = Check(name="background-cpu", kind="noise", result="fail", observed="", expected="")
 FLEET = tuple({"name": f"s{n}", "dsn": f"host=s{n}", "version": "18.1", "host": "h", "capacity": 2, "price": 5} for n in range(1, 11))
 
 
@@ -592,6 +594,43 @@ def test_listed_servers_are_judged_by_throughput(options: Build, simulate: Any) 
     assert any("the answer is by throughput, relative to 1 database" in warning for warning in found.warnings)
     assert not any("nan" in str(text).lower() for text in (found.answer, *found.details, *found.warnings, *found.next_steps))
     json.dumps(found.model_dump(mode="json"), allow_nan=False)
+
+
+def test_tainted_trials_count_for_a_server_only_where_they_count_for_the_curve(options: Build, simulate: Any) -> None:
+    asked = options(fleet=FLEET, databases=(1, 2, 3, 4), cpu_mode="none", runtime="external")
+    results = simulate(asked, metrics=False, noise=0.002).all(planned(asked))
+    clean = STUDY.analyse(asked, results).tables["servers"]
+    halved = []
+    for result in results:
+        if result.trial.repeat == 0:
+            phases = [
+                phase.model_copy(update={"targets": [t.model_copy(update={"throughput": t.throughput / 2}) for t in phase.targets]})
+                for phase in result.phases
+            ]
+            result = result.model_copy(update={"phases": phases, "checks": [*result.checks, TAINT]})
+        halved.append(result)
+    for before, after in zip(clean, STUDY.analyse(asked, halved).tables["servers"], strict=True):
+        assert (before["throughput"].value is None) == (after["throughput"].value is None)
+        if before["throughput"].value is not None:
+            assert after["throughput"].value == pytest.approx(before["throughput"].value, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("results", "said"),
+    [
+        (["unknown"] * 2, "Steal was not seen; "),
+        (["pass", "unknown"], "Steal was below 2 % in 1 of 1 trials that showed it, of 2; "),
+        (["pass", "fail"], "Steal was below 2 % in 1 of 2 trials; "),
+    ],
+)
+def test_steal_that_nobody_saw_was_not_low(options: Build, simulate: Any, results: list[str], said: str) -> None:
+    asked = options(databases=(1, 2))
+    trials = [
+        result.model_copy(update={"checks": [Check(name="steal", kind="noise", result=found, observed="", expected="")]})
+        for result, found in zip(simulate(asked).all(planned(asked))[:2], results, strict=True)
+    ]
+    curve = density_curve(asked, density_points(asked, trials))
+    assert _trials_used(curve, trials)[0].startswith(said)
 
 
 def test_a_list_that_never_saturates_asks_for_more_servers(options: Build, simulate: Any) -> None:

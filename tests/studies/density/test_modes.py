@@ -76,6 +76,18 @@ def test_seconds_are_those_of_a_full_host(options: Build, simulate: Any) -> None
     assert rows[0]["rate"] == pytest.approx(rows[0]["throughput"] / 2)
 
 
+def test_levels_without_a_cpu_limit_are_per_cpu_second(options: Build, simulate: Any) -> None:
+    """As of virtual machines. The CPU is measured, so that a level is transactions per CPU-second, and so are the seconds."""
+    given = options(databases=(1, 2, 5, 8, 9, 10, 11, 12), cpu_mode="none")
+    results = two_levels_of(given, simulate(given, noise=0), lambda tps: [tps] * 8)
+    curve = density_curve(given, density_points(given, results))
+    assert curve.cpu_shares is None and curve.levels is not None
+    findings = mode_findings(curve)
+    assert findings["fast_level"].unit == "tx per CPU-second" and 0 < findings["fast_share"].value < 1
+    rates = {row["rate"] for row in seconds_near_full(curve)}
+    assert min(rates) == pytest.approx(curve.levels.low) and max(rates) == pytest.approx(curve.levels.high)
+
+
 def test_without_the_cpu_there_is_no_cost(options: Build, simulate: Any) -> None:
     given = options()
     curve = density_curve(given, density_points(given, simulate(given, metrics=False).all(planned(given))))

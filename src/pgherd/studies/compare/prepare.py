@@ -52,6 +52,9 @@ OVERHEAD_S: Mapping[State, float] = {"warm": 0.5, "restarted": 1.0, "fresh": 2.3
 WARMUP_S = 0.5
 _SHARED_OPTIONS = frozenset({"seed", "start_state", "run_as", "host_cores", "host_memory", "track", "threshold", "time_budget"})
 """Options that scenarios take from the comparison."""
+_ADAPTIVE = "whose trials depend on earlier results"
+_NOT_IN_BLOCKS = {"slo": _ADAPTIVE, "tenants": _ADAPTIVE, "tenants_from": _ADAPTIVE, "soak": "whose trials are parts of one long load"}
+"""Options whose trials cannot be the blocks of a comparison, with the reason."""
 _NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "slo", "price", "tenants", "tenants_from", "start_state"}
 
 
@@ -168,9 +171,9 @@ def _scenario_requests(request: CompareRequest, facts: HostFacts, seed: int) -> 
             raise UsageError(
                 f"a comparison cannot be compared, and scenario '{name}' is one, because it has variants; give a scenario for each variant"
             )
-        if adaptive := next((option for option in ("slo", "tenants", "tenants_from") if getattr(variant_request, option, None)), None):
+        if adaptive := next((option for option in _NOT_IN_BLOCKS if getattr(variant_request, option, None)), None):
             raise UsageError(
-                f"scenario '{name}' sets {adaptive}, whose trials depend on earlier results; run each scenario, then compare the runs with "
+                f"scenario '{name}' sets {adaptive}, {_NOT_IN_BLOCKS[adaptive]}; run each scenario, then compare the runs with "
                 "'pgherd gate'"
             )
     return studies[0], requests

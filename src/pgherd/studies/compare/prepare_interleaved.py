@@ -11,7 +11,7 @@ from pgherd.host import paths
 from pgherd.model.base import Model
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.errors import UsageError
-from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.model.units import format_bytes, parse_buffers
 from pgherd.postgres.settings import memory_needed
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.compare.options import CompareRequest
@@ -160,8 +160,7 @@ def _memory_limits(requests: Mapping[str, Model], prepared: Mapping[str, Prepare
 
 def _needed(options: DatabaseOptions) -> int:
     """Return the memory in bytes of a server with its database cached, in shared buffers or in the page cache."""
-    buffers = options.settings.get("shared_buffers", "128MB")
-    size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a bare number counts blocks
+    size = parse_buffers(options.settings.get("shared_buffers", "128MB"))
     data = (find(options.workload).size_estimate(options.scale) or 0) if options.init is None else 0
     return memory_needed(max(size, data), getattr(options, "clients", 1))
 

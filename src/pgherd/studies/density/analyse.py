@@ -164,6 +164,9 @@ def _full_clients(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[st
         if busy is None or "cpu.idle" not in host:
             return False
         unused = host["cpu.idle"] + host.get("cpu.iowait", 0.0)
+        clients = sum(metrics.get("cpu.usage", 0.0) for entity, metrics in phase.metrics.items() if entity.startswith("driver:"))
+        if clients >= curve.options.thresholds.host_full * curve.options.host_cores:  # of a container with a quota
+            return True
         return unused <= (1 - curve.options.thresholds.host_full) * (busy + unused + host.get("cpu.steal", 0.0))
 
     sizes = {int(trial.trial.point["databases"]) for trial in trials if any(full(phase) for phase in trial.phases)}
@@ -285,8 +288,12 @@ def _reason_of(capacity: Finding) -> str:
 def _trials_used(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[str]:
     """Say under which conditions the trials count, since noisy trials are left out on one side only."""
     limit = curve.options.thresholds.max_steal
-    stolen = sum(any(check.name == "steal" and check.result == "fail" for check in trial.checks) for trial in trials)
-    calm = f"Steal was below {100 * limit:.3g} % in {len(trials) - stolen} of {len(trials)} trials"
+    seen = [check.result for trial in trials for check in trial.checks if check.name == "steal" and check.result != "unknown"]
+    if not seen:
+        return [f"Steal was not seen; {curve.trials()} count, after all checks."]
+    calm = f"Steal was below {100 * limit:.3g} % in {seen.count('pass')} of {len(seen)} trials"
+    if len(seen) < len(trials):
+        calm += f" that showed it, of {len(trials)}"
     return [f"{calm}; {curve.trials()} count, after all checks."]
 
 

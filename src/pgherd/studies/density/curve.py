@@ -323,10 +323,15 @@ def rates_near_full(options: DensityOptions, points: Sequence[DensityPoint]) -> 
     It is transactions per CPU-second, or per second if the CPU of a trial was not measured.
     """
     full = [point for point in points if options.near_full(point.databases)]
-    costs = {point.databases: [observation.cpu_per_tx for observation in point.used] for point in full}
-    if all(cost for of_point in costs.values() for cost in of_point):
-        return {databases: [1000 / cost for cost in of_point if cost] for databases, of_point in costs.items()}
+    if cpu_rates(options, points):
+        return {point.databases: [1000 / cost for cost in point.values(lambda observation: observation.cpu_per_tx)] for point in full}
     return {point.databases: point.throughputs for point in full}
+
+
+def cpu_rates(options: DensityOptions, points: Sequence[DensityPoint]) -> bool:
+    """Return whether the rates near full are per CPU-second: the CPU of every trial there was measured."""
+    near_full = [observation for point in points if options.near_full(point.databases) for observation in point.used]
+    return bool(near_full) and all(observation.cpu_per_tx for observation in near_full)
 
 
 def levels_near_full(options: DensityOptions, points: Sequence[DensityPoint]) -> Levels | None:

@@ -505,13 +505,17 @@ def _mean_cell(curve: DensityCurve, point: DensityPoint, name: str, mean: Estima
 
 
 def server_rows(curve: DensityCurve, results: Sequence[TrialResult]) -> list[Row]:
-    """One row per listed server: its mean throughput over the trials that loaded it, also per core and per unit of its price."""
+    """One row per listed server: its mean throughput over the trials that loaded it, also per core and per unit of its price.
+
+    Trials count as they do for the curve: tainted ones only at a point without a clean one.
+    """
+    used = {observation.key for point in curve.points for observation in point.used}
     rows: list[Row] = []
     for server in curve.options.fleet:
         values = [
             target.throughput
             for result in results
-            if result.error is None
+            if result.error is None and result.trial.key() in used
             for phase in result.phases
             for target in phase.targets
             if target.target.split("/")[1] == server.name

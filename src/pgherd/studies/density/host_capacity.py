@@ -64,7 +64,7 @@ def _capacity(run: HostRun) -> tuple[ResourceCapacity, LatencyLimit | None]:
     assert finding.value is not None
     by_vcpus = not objectives and options.get("rate") is None and options.get("bound_by") != "io"
     cores = float(options["vcpus"]) * float(options["efficiency"]) if by_vcpus else _cores_at(run, finding.value)
-    low, high = (None if bound is None else bound * cores for bound in (finding.low, finding.high))
+    low, high = (None if bound is None else bound * cores for bound in (finding.low, None if finding.is_open else finding.high))
     capacity = ResourceCapacity(value=finding.value * cores, low=low or None, high=high if low else None, n=finding.n, source=run.source)
     if objectives:
         bounds = {"low": low or 0.0, "value": capacity.value, "high": high}
@@ -84,12 +84,17 @@ def _kept(run: HostRun) -> PassLimit | None:
 
 
 def _cores_at(run: HostRun, databases: float) -> float:
-    """Return the CPU of a container at this number of databases, as the mean over the trials. Between two points it is linear."""
+    """Return the CPU of a container at this number of databases, as the mean over the trials. Between two points it is linear.
+
+    Tainted trials count only at a number without a clean one.
+    """
     import numpy as np
 
     found: dict[float, list[float]] = {}
-    for trial in run.results:
-        if trial.error is not None or set(trial.trial.point) != {"databases"}:
+    finished = [trial for trial in run.results if trial.error is None and set(trial.trial.point) == {"databases"}]
+    clean = {float(trial.trial.point["databases"]) for trial in finished if not trial.tainted}
+    for trial in finished:
+        if trial.tainted and float(trial.trial.point["databases"]) in clean:
             continue
         for phase in trial.phases:
             names = {target.target.split("/")[1] for target in phase.targets}

@@ -17,7 +17,7 @@ from pgherd.analysis.bootstrap import Spread, relative_spreads
 from pgherd.analysis.clusters import MIN_RATIO, Levels
 from pgherd.analysis.intervals import mean_interval, student
 from pgherd.model.analysis import Finding
-from pgherd.studies.density.curve import DensityCurve, DensityPoint, plural, rates_near_full
+from pgherd.studies.density.curve import DensityCurve, DensityPoint, cpu_rates, plural, rates_near_full
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.observation import Observation
 from pgherd.study.repeats import NO_CONTAINER_CPU, mean_finding
@@ -151,17 +151,17 @@ def _level_findings(curve: DensityCurve) -> dict[str, Finding]:
 
 
 def _unit(curve: DensityCurve) -> str:
-    return "tps" if curve.cpu_shares is None else "tx per CPU-second"
+    return "tx per CPU-second" if cpu_rates(curve.options, curve.points) else "tps"
 
 
 def seconds_near_full(curve: DensityCurve) -> list[dict[str, Any]]:
     """Return each second of the trials from 90 % of the cores on: its trial and mode, throughput, and rate per CPU-second."""
-    rows, rates = [], rates_near_full(curve.options, curve.points)
+    rows, rates, per_cpu = [], rates_near_full(curve.options, curve.points), cpu_rates(curve.options, curve.points)
     for point in curve.points:
         if not curve.options.near_full(point.databases):
             continue
         for observation, of_trial in zip(point.used, rates[point.databases], strict=True):
-            cores = observation.cpu.loaded if curve.cpu_shares is not None else 1.0
+            cores = observation.cpu.loaded if per_cpu else 1.0
             for second, throughput in enumerate(observation.per_second):
                 rows.append(
                     {

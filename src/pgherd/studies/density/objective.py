@@ -132,14 +132,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult], build: Buil
         "rate": missing("tps per database", "not measured")
         if rate is None
         else Finding(value=rate, unit="tps per database", n=1, note=given),
-        "single_database_throughput": missing("tps", "not measured")
-        if capacity is None
-        else Finding(
-            value=capacity,
-            unit="tps",
-            n=CLOSED_TRIALS,
-            note=f"without a rate, with {options.clients} clients; no interval: {CLOSED_TRIALS} trials",
-        ),
+        "single_database_throughput": objectives.closed_finding(results, f"{options.clients} clients"),
     }
     fault = _fault(options, results, rate)
     if rate is None or fault:

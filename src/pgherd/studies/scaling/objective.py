@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from pgherd.model.analysis import Analysis, Finding, Proposal
+from pgherd.model.analysis import Analysis, Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.scaling.options import ScalingOptions, plural
 from pgherd.study import objectives
-from pgherd.study.findings import missing
 from pgherd.study.objective_analysis import Subject, analyse_search, refused
 from pgherd.study.objectives import CLOSED_TRIALS, USUAL_RATE, Search
 
@@ -77,9 +76,8 @@ def _fault(options: ScalingOptions, results: Sequence[TrialResult]) -> str:
 
 def analyse(options: ScalingOptions, results: Sequence[TrialResult], build: Build) -> Analysis:
     """Return the answer: the highest rate that keeps the objectives, its interval, and what fails first."""
-    throughput, clients = objectives.closed_throughput(results), options.clients[-1]
-    note = f"without a rate, with {plural(clients)}; no interval: {CLOSED_TRIALS} trials"
-    closed = missing("tps", "not measured") if throughput is None else Finding(value=throughput, unit="tps", n=CLOSED_TRIALS, note=note)
+    clients = options.clients[-1]
+    closed = objectives.closed_finding(results, plural(clients))
     search = _search(options, results, build)
     if search is None or not objectives.blocks_of(search, results):
         return refused(_fault(options, results) if search is None else "no block was measured", results, {"closed_throughput": closed})
