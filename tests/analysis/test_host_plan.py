@@ -104,6 +104,17 @@ def test_limited_hosts_refuse_with_the_smallest_change():
     assert plan.answer.startswith("1 of 3 databases do not fit")
 
 
+def test_a_spare_host_is_no_place_for_a_refused_database():
+    plan = make_plan(fleet([6], [6], [6]), [host(count=3)], [], PlanOptions(lost_hosts=1))
+    assert len(plan.refusals) == 1 and "2 cores more cpu_cores at 00:00 on big-" in plan.refusals[0]["change"]
+    assert plan.answer.startswith("1 of 3 databases do not fit on the hosts given; the others fit on 3 (1 of them spare")
+
+
+def test_names_of_existing_hosts_may_be_those_that_are_never_generated():
+    plan = make_plan(fleet([6], [6]), [host("db", names=("db-1", "db-3"), count=2)], [], PlanOptions())
+    assert sorted(plan.placement.values()) == ["db-1", "db-3"]
+
+
 def test_rules_are_kept():
     rules = [Rule("db1", 2, apart=("a",)), Rule("db2", 3, apart=("a",)), Rule("db3", 4, labels={"zone": "b"}), Rule("db4", 5, pin="old")]
     classes = [host(names=("old",)), host("far", labels={"zone": "b"})]
@@ -164,6 +175,10 @@ def test_larger_hosts_help_most_where_the_bottleneck_is():
         ([], [host(cpu_cores=3.0)], "row 2: database db1 needs 4 cores of cpu_cores at 00:00, and a host of class big"),
         ([], [HostClass(name="m", capacity={"memory_mb": ResourceCapacity(value=1)})], "class m has no capacity of cpu_cores"),
         ([], [host(), host()], "two classes of hosts are called big"),
+        ([], [host(names=("a", "a"))], "two hosts are called a; give each its name"),
+        ([], [host(names=("a",)), host("small", names=("a",))], "two hosts are called a"),
+        ([], [host("db", names=("db-1", "db-3"))], "db-3 is also the name that a further host of class db gets; rename"),
+        ([], [host("db"), host("old", names=("db-7",))], "db-7 is also the name that a further host of class db gets"),
     ],
 )
 def test_contradictions_are_refused(rules, classes, message):

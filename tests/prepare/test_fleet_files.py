@@ -132,6 +132,12 @@ def test_rules(write):
     assert (second.row, second.host) == (3, "h-2")
 
 
+@pytest.mark.parametrize("separator", ";\t")
+def test_rules_with_the_separators_of_spreadsheets(write, separator):
+    (rule,) = read_rules(write("database,apart,host\na,x y,h-1\n".replace(",", separator)))
+    assert (rule.database, rule.apart, rule.host) == ("a", ("x", "y"), "h-1")
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

@@ -47,12 +47,35 @@ def test_several_runs_of_a_class_add_up(run_on_disk, tmp_path):
         assert found.capacity["cpu_cores"] == cpu.capacity["cpu_cores"] and found.capacity["memory_mb"] == cpu.capacity["memory_mb"]
         read, write = (found.capacity[name] for name in ("read_iops", "write_iops"))
         assert (read.value, write.value) == pytest.approx((103_333.02, 103_190.30)), "the largest means, all below 1 ms"
-        assert read.source == f"run {disk}" and read.low < read.value < read.high
+        assert read.source == f"run {disk}" and read.low < read.value and read.high is None, "the latency limit was not reached"
         assert any("measured one after the other" in note for note in found.notes)
     stated = classes_of(tmp_path, "- {name: a, capacity: {cpu_cores: 4, memory_mb: 7, read_iops: 5, wal_mb_s: 3}}\n")
     (found,) = measured_classes(stated, [disk], root)
     assert (found.capacity["cpu_cores"].value, found.capacity["memory_mb"].value, found.capacity["wal_mb_s"].value) == (4, 7, 3)
-    assert found.capacity["read_iops"].value == pytest.approx(103_333.02), "in place of the stated one"
+    assert found.capacity["read_iops"].value == pytest.approx(103_333.02), "in place of the smaller stated one"
+    larger = classes_of(tmp_path, "- {name: a, capacity: {cpu_cores: 4, read_iops: 500000}}\n")
+    assert measured_classes(larger, [disk], root)[0].capacity["read_iops"].value == 500_000, "more than was measured, below the limit"
+    limit = "latency: {objective: p95=5ms, low: 10, value: 12, high: 14}"
+    (kept,) = measured_classes(classes_of(tmp_path, f"- {{name: a, capacity: {{cpu_cores: 4}}, {limit}}}\n"), [disk], root)
+    assert kept.latency is not None and kept.latency.value == 12, "a disk run measures no such limit"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"state": "interrupted"}, "is not finished (interrupted)"),
+        ({"analysis": {"grade": "C", "grade_reason": "all trials are tainted"}}, "is an indication only: all trials are tainted"),
+        ({}, ""),
+    ],
+)
+def test_a_run_that_supports_less_says_so(run_on_disk, changes, said):
+    record = json.loads((run_on_disk / "run.json").read_text())
+    record |= {**changes, "analysis": record["analysis"] | changes.get("analysis", {})}
+    (run_on_disk / "run.json").write_text(json.dumps(record))
+    (found,) = measured_classes([], [run_on_disk.name], run_on_disk.parent)
+    assert (
+        any(said in note for note in found.notes) if said else not any("indication" in note or "finished" in note for note in found.notes)
+    )
 
 
 def test_a_run_that_adds_nothing_is_refused(run_on_disk, tmp_path):

@@ -176,6 +176,22 @@ def test_the_cpu_of_a_hypervisor_is_not_of_the_database(root, alone):
     assert read_costs([DENSITY], root)[0].resources["cpu_cores"][0] == pytest.approx(whole - 0.1 / rates[0])
 
 
+def test_a_run_that_supports_less_says_so_or_is_refused(root, alone):
+    alone(lambda trial: trial["phases"][0]["metrics"].__setitem__("guest:db03", {EMULATED_METRIC: 1.0}))
+    with pytest.raises(UsageError, match="has no usable CPU: the guests' processors were emulated"):
+        read_costs([DENSITY], root)
+    alone(lambda trial: trial["phases"][0]["metrics"].pop("guest:db03"))
+    record = json.loads((root / DENSITY / "run.json").read_text())
+    for change, said in (
+        ({"state": "interrupted"}, "is not finished"),
+        ({"grade": "C", "grade_reason": "noise"}, "an indication only"),
+    ):
+        changed = record | {key: value for key, value in change.items() if key in record}
+        changed["analysis"] = record["analysis"] | {key: value for key, value in change.items() if key not in record}
+        (root / DENSITY / "run.json").write_text(json.dumps(changed))
+        assert said in read_costs([DENSITY], root)[0].note
+
+
 @pytest.mark.parametrize("name", ["seconds", "reads", "writes"])
 def test_series_that_cannot_be_are_refused(root, alone, name):
     alone(lambda trial: io_of(trial, series={"at": [1], "seconds": [1], "reads": [1], "writes": [1], name: [-1.0]}))

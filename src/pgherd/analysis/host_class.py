@@ -126,7 +126,8 @@ def crossing(loads: Sequence[float], latencies: Sequence[float], limit: float) -
 def miss_probability(host: HostClass, needs: Mapping[str, float]) -> Finding:
     """Return the probability that a capacity of a host, or its latency limit, is below its highest demand.
 
-    A measured capacity is taken as normal, with its 95 % interval. One without an interval counts only if the demand is above it.
+    A measured capacity is taken as normal, with its 95 % interval, whose missing upper end is as far from the value as the lower one. One
+    without an interval counts only if the demand is above it.
 
     Args:
         host: class of the host.
@@ -140,8 +141,8 @@ def miss_probability(host: HostClass, needs: Mapping[str, float]) -> Finding:
         for name, low, value, high in bounds:
             if value is None or (name != resource and high is None):
                 open_end = name
-            elif low is not None and high is not None and high > low:
-                probability = max(probability, _below(need * capacity.value, low, value, high))
+            elif low is not None and low < (end := 2 * value - low if high is None else high):
+                probability = max(probability, _below(need * capacity.value, low, value, end))
                 measured.append(name)
             elif need * capacity.value > value * (1 + _TOLERANCE):
                 certain = name

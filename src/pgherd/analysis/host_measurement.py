@@ -53,7 +53,7 @@ class HostMeasurement:
 
     Attributes:
         capacity: resource → capacity, in place of the stated one.
-        bounds: resource → largest measured use. It replaces no stated capacity.
+        bounds: resource → largest measured use. It replaces no stated capacity that is larger.
         defaults: resource → capacity for a class that is in no file.
         latency: CPU up to which the host keeps a latency objective.
         memory_factor: factor by which working sets may exceed the memory of the host.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -128,7 +128,7 @@ def make_plan(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule
     latency = latency_classes(demand, classes, hosts)
     findings |= latency_findings([latency[name] for h, name in enumerate(names) if name in latency and h not in spares])
     rows = host_rows(demand, classes, hosts, latency, headroom=options.headroom, growth=options.growth)
-    refusals = _refusals(problem, demand, hosts, names, packing.refused)
+    refusals = _refusals(problem, demand, hosts, names, packing.refused, spares)
     overloaded = [names[h] for h in np.flatnonzero(hosts.excess() > 0)]
     cells = hosts.used.reshape(len(names), len(demand.resources), -1)
     return Plan(
@@ -206,6 +206,12 @@ def _check_classes(demand: Demand, classes: Sequence[HostClass], options: PlanOp
     names = [host.name for host in classes]
     if len(set(names)) < len(names):
         raise UsageError(f"two classes of hosts are called {next(n for n in names if names.count(n) > 1)}; give each its name")
+    listed = [name for host in classes for name in host.names]
+    for name in listed:
+        if listed.count(name) > 1:
+            raise UsageError(f"two hosts are called {name}; give each its name")
+        if owner := next((host for host in classes if _generated(name, host) is not None), None):
+            raise UsageError(f"{name} is also the name that a further host of class {owner.name} gets; rename the host or the class")
     for host in classes:
         for resource in demand.resources:
             if resource not in host.capacity:
@@ -219,12 +225,18 @@ def _host_of(name: str, classes: Sequence[HostClass], rule: Rule) -> tuple[int, 
     for c, host in enumerate(classes):
         if name in host.names:
             return c, host.names.index(name)
-        prefix, _, number = name.rpartition("-")
-        if prefix == host.name and number.isdecimal() and len(host.names) < int(number) <= (host.count or MAX_NUMBER):
-            return c, int(number) - 1
+        if (number := _generated(name, host)) is not None:
+            return c, number
     if len(classes) == 1:
         raise UsageError(f"row {rule.row}: there is no host {name}; list it in the names of class {classes[0].name}")
     raise UsageError(f"row {rule.row}: there is no host {name}; list it in the names of its class")
+
+
+def _generated(name: str, host: HostClass) -> int | None:
+    """Return the number from 0 of the host of this class whose generated name this is. None: it is none."""
+    prefix, _, number = name.rpartition("-")
+    known = prefix == host.name and number.isdecimal() and len(host.names) < int(number) <= (host.count or MAX_NUMBER)
+    return int(number) - 1 if known else None
 
 
 def _check_sizes(problem: Problem, demand: Demand, classes: Sequence[HostClass]) -> None:
@@ -372,7 +384,8 @@ def _answer(
     hosts, bound, peaks = (findings[name].value for name in ("hosts", "lower_bound", "hosts_by_peaks"))
     priced = f" at a price of {findings['price'].value:,.6g}" if "price" in findings else ""
     if refused:
-        return f"{refused} of {databases} databases do not fit on the hosts given; the others fit on {hosts:g}."
+        note = f" ({findings['hosts'].note})" if findings["hosts"].note else ""
+        return f"{refused} of {databases} databases do not fit on the hosts given; the others fit on {hosts:g}{note}."
     if overloaded:
         return f"{len(overloaded)} of {hosts:g} hosts are overloaded, and {moves} moves do not change that: {', '.join(overloaded[:5])}."
     text = f"{databases} databases fit on {hosts:g} host{'' if hosts == 1 else 's'}"
@@ -383,11 +396,13 @@ def _answer(
     return text + (f", and packing by peaks needs {peaks:g} hosts." if peaks is not None else ".")
 
 
-def _refusals(problem: Problem, demand: Demand, hosts: Hosts, names: Sequence[str], refused: Sequence[int]) -> list[Row]:
-    """Return for each refused database the host that lacks least for it."""
+def _refusals(
+    problem: Problem, demand: Demand, hosts: Hosts, names: Sequence[str], refused: Sequence[int], spares: Collection[int]
+) -> list[Row]:
+    """Return for each refused database the host that lacks least for it. Spare hosts stay empty."""
     rows: list[Row] = []
     for database in refused:
-        able = hosts.candidates(database)
+        able = np.array([h for h in hosts.candidates(database) if h not in spares], np.int64)
         if not len(able):
             rows.append(
                 {"database": demand.names[database], "change": "one more host: the others hold a database that it must be apart from"}

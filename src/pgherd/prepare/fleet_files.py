@@ -96,6 +96,11 @@ def folded(
     return fold(names, resources, values, slot_of, slots, percentile, rows, low, notes)
 
 
+def _separator(header: str) -> str:
+    """Return the separator of cells, as spreadsheets in several languages write it."""
+    return next((separator for separator in "\t;" if separator in header), ",")
+
+
 def _decimal_mark(relation: duckdb.DuckDBPyRelation, path: Path, columns: Sequence[str]) -> Mark:
     """Return the decimal mark of columns of ``relation``, which are SQL expressions.
 
@@ -103,7 +108,7 @@ def _decimal_mark(relation: duckdb.DuckDBPyRelation, path: Path, columns: Sequen
     """
     with path.open(encoding="utf-8", errors="replace") as file:
         header = file.readline()
-    separator = next((separator for separator in "\t;" if separator in header), ",")
+    separator = _separator(header)
     if separator == ",":
         return "."
     shapes = []
@@ -328,6 +333,8 @@ def _slots(times: Sequence[tuple[int, str, int]], path: Path) -> tuple[list[int]
 def read_rules(path: Path) -> list[Rule]:
     """Read the constraints of databases from a CSV file with the columns database, apart, labels, pin and host.
 
+    Cells are separated by comma, semicolon or tab.
+
     Raises:
         UsageError: the file cannot be read, or a row is wrong.
     """
@@ -335,7 +342,7 @@ def read_rules(path: Path) -> list[Rule]:
 
     try:
         text = read_input(path, _MAX_RULES_BYTES).decode("utf-8-sig")
-        table = csv.DictReader(text.splitlines(), strict=True)
+        table = csv.DictReader(text.splitlines(), strict=True, delimiter=_separator(text.partition("\n")[0]))
         rows = [(table.line_num, row) for row in table]
     except (OSError, UnicodeDecodeError, UnsafeFileError, csv.Error) as error:
         raise UsageError(f"cannot read {path}: {error.strerror if isinstance(error, OSError) else error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from pgherd.model.errors import UsageError
 from pgherd.model.load import LatencyObjective
-from pgherd.prepare.requests import first_fault, run_and_its_subject
+from pgherd.prepare.requests import doubts, first_fault, run_and_its_subject
 from pgherd.store.open_run import Run
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.study import studies
@@ -62,6 +63,7 @@ def _measurement(option: str, run: Run, objective: LatencyObjective | None, *, b
         raise UsageError(f"{option}: run {run.name} is of the study {run.study}; give a run of one of these: {able}")
     try:
         found: HostMeasurement = hook(HostRun(option, run.name, run.record, run.results, objective, balloon))
+        found = replace(found, notes=(*found.notes, *doubts(run)))
     except ValidationError as error:
         raise UsageError(f"{option}: {first_fault(error)}") from None
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
@@ -81,7 +83,9 @@ def _with_runs(name: str, stated: HostClass | None, runs: Sequence[tuple[str, Ho
     for option, run in runs:
         new = {resource: one for resource, one in run.capacity.items() if resource not in by_runs}
         bounds = {**run.bounds, **(run.defaults if stated is None else {})}
-        new |= {resource: one for resource, one in bounds.items() if resource not in {*capacity, *new}}
+        smaller = {resource for resource, one in run.bounds.items() if resource in capacity and capacity[resource].value < one.value}
+        known = {*capacity, *new} - (smaller - by_runs)
+        new |= {resource: one for resource, one in bounds.items() if resource not in known}
         if not new and (run.latency is None or latency is not None) and (run.memory_factor is None or factor is not None):
             raise UsageError(f"{option}: class {name} has an earlier run with all that this run has; leave one of them out")
         capacity |= new
@@ -91,7 +95,7 @@ def _with_runs(name: str, stated: HostClass | None, runs: Sequence[tuple[str, Ho
     if factor is not None:
         capacity = _overcommitted(name, capacity, factor)
     if stated is not None:
-        return stated.model_copy(update={"capacity": capacity, "latency": latency, "notes": (*stated.notes, *notes)})
+        return stated.model_copy(update={"capacity": capacity, "latency": latency or stated.latency, "notes": (*stated.notes, *notes)})
     try:
         return HostClass(name=name, capacity=capacity, latency=latency, notes=tuple(notes))
     except ValidationError as error:

@@ -33,6 +33,7 @@ from pgherd.node.protocol import Node
 from pgherd.node.secrets import redact_dsn
 from pgherd.postgres import configuration, settings_validation
 from pgherd.postgres.huge_pages import OFF, ON
+from pgherd.store.open_run import Run
 from pgherd.study.comparison.tables import EXECUTION_OPTIONS
 from pgherd.study.option import option_of
 from pgherd.study.shared_options import CLUSTER_FIELDS
@@ -295,6 +296,16 @@ def run_and_its_subject(text: str) -> tuple[str, str]:
     """Split ``NAME=RUN`` into both. Without a name it is ''. A path may contain ``=``, so an existing one is a run as a whole."""
     name, separator, run = text.partition("=")
     return ("", text) if os.path.exists(text) or not separator else (name, run)
+
+
+def doubts(run: Run) -> list[str]:
+    """Return a sentence, without a full stop, if a run supports its numbers less than a finished one of grade A or B."""
+    analysis = run.record.analysis
+    if run.record.state != "finished":
+        return [f"Run {run.name} is not finished ({run.record.state})"]
+    if analysis is not None and analysis.grade == "C":
+        return [f"Run {run.name} is an indication only{f': {analysis.grade_reason}' if analysis.grade_reason else ''}"]
+    return []
 
 
 def expand(request: Request, texts: Sequence[str], *, fixed: frozenset[str] = FIXED) -> dict[str, Request]:

@@ -16,9 +16,10 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Phase
 from pgherd.model.result import DATABASE, PhaseResult, TargetResult, TrialResult, counted_by
 from pgherd.model.units import MB_PER_SECOND
-from pgherd.prepare.requests import run_and_its_subject
+from pgherd.prepare.requests import doubts, run_and_its_subject
 from pgherd.store.open_run import Run
 from pgherd.store.run_directory import RunDirectory
+from pgherd.study.guests import EMULATION_REASON, is_emulated
 from pgherd.study.observation import hypervisor_cpu
 from pgherd.study.study import studies
 
@@ -65,7 +66,10 @@ def _cost(text: str, root: Path) -> Cost:
     run, source = Run(RunDirectory.find(name, root).path), f"--demand-run {text}"
     needed = studies()[run.study].hook("study", "memory_needed") if run.study in studies() else None
     if needed is not None:
-        return Cost(databases or "*", {"memory_mb": _largest(needed(run.findings), run, source)}, source)
+        size, note = _largest(needed(run.findings), run, source)
+        return Cost(
+            databases or "*", {"memory_mb": size}, source, "; ".join([*doubts(run), *([f"Run {run.name}: {note}"] if note else [])])
+        )
     loaded = [trial for trial in run.results if trial.error is None and _transactions(trial)]
     if not all(map(_plausible, loaded)):
         raise UsageError(f"{source}: run {run.name} has metrics that are negative, infinite or no number; give another run")
@@ -75,6 +79,8 @@ def _cost(text: str, root: Path) -> Cost:
     resources = {name: bounds for name, measure in _MEASURES.items() if (bounds := _bounds(measure, trials)) is not None}
     if "cpu_cores" not in resources:
         raise UsageError(f"{source}: run {run.name} has no CPU of its databases; give a run with pgbench on servers in containers")
+    if is_emulated([phase for trial in trials for phase in trial.phases]):
+        raise UsageError(f"{source}: run {run.name} has no usable CPU: {EMULATION_REASON}; give another run")
     notes = []
     if any(trial.tainted for trial in trials):
         notes.append("all trials are tainted")
@@ -84,18 +90,20 @@ def _cost(text: str, root: Path) -> Cost:
         notes.append("memory is what the servers used there; a working-set run measures what they need")
     if "write_iops" in resources:
         notes.append("IOPS are those with its memory, and with checkpoints only where a trial had one; others may have used the devices")
-    return Cost(databases or "*", resources, source, f"Run {run.name}: {'; '.join(notes)}" if notes else "")
+    sentences = [*doubts(run), *([f"Run {run.name}: {'; '.join(notes)}"] if notes else [])]
+    return Cost(databases or "*", resources, source, "; ".join(sentences))
 
 
-def _largest(found: Sequence[Finding], run: Run, source: str) -> tuple[float, float]:
-    """Return the bounds of the largest working set, in MB."""
+def _largest(found: Sequence[Finding], run: Run, source: str) -> tuple[tuple[float, float], str]:
+    """Return the bounds of the largest working set, in MB, and its note."""
     sizes = [finding for finding in found if finding.value is not None]
     if not sizes:
         reason = found[0].note if found else "no analysis"
         raise UsageError(f"{source}: run {run.name} has no working set: {reason}; repeat it with a larger --time-budget")
     largest = max(sizes, key=lambda finding: finding.value or 0.0)
     value = largest.value or 0.0
-    return largest.low if largest.low is not None else value, largest.high if largest.high is not None else value
+    bounds = (largest.low if largest.low is not None else value, largest.high if largest.high is not None else value)
+    return bounds, largest.note
 
 
 def _bounds(measure: Callable[[TrialResult], float | None], trials: Sequence[TrialResult]) -> tuple[float, float] | None:

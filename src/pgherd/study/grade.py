@@ -161,16 +161,18 @@ def _unreplaced(results: Sequence[TrialResult]) -> list[TrialResult]:
     return unreplaced
 
 
-def trial_warnings(results: Sequence[TrialResult], place: str = "a point") -> list[str]:
-    """Return warnings about failed trials, taints and unknown checks. ``place`` is the unit for which tainted trials are the fallback."""
+def trial_warnings(results: Sequence[TrialResult], place: str | None = "a point") -> list[str]:
+    """Return warnings about failed trials, taints and unknown checks.
+
+    ``place`` is the unit for which tainted trials are the fallback. None: they always count, because no trial is repeated.
+    """
     warnings = failure_warnings(results)
     tainted = [result for result in results if result.tainted and result.error is None]
     if tainted:
         checks = Counter(v.name for result in tainted for v in result.checks if v.taints)
         causes = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
-        warnings.append(
-            f"{len(tainted)} of {len(results)} trials are tainted, by {causes}; they count only where {place} has no clean trial"
-        )
+        use = f"they count only where {place} has no clean trial" if place else "they count, because no trial is repeated"
+        warnings.append(f"{len(tainted)} of {len(results)} trials are tainted, by {causes}; {use}")
     return warnings + check_warnings(results)
 
 

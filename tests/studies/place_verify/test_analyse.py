@@ -5,6 +5,7 @@ import statistics
 import pytest
 
 from pgherd.analysis.intervals import Estimate
+from pgherd.model.analysis import Check
 from pgherd.model.load import LatencyObjective
 from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.run import RunRecord
@@ -83,6 +84,15 @@ def test_a_host_that_becomes_slower_is_full_earlier(simulate):
 def test_tainted_missing_and_failed_trials_are_reported(simulate, make_options):
     analysis = analyse(*simulate(tainted=True))
     assert analysis.grade == "C" and analysis.answer.startswith("Indication only: ")
+    assert any("trials are tainted, by background-cpu" in text and "they count" in text for text in analysis.warnings)
+    asked, results = simulate()
+    results = [result for result in results if result.trial.point["stage"] != "verification"] + [
+        result for result in results if result.trial.point["stage"] == "verification"
+    ]
+    taint = Check(name="steal", kind="noise", result="fail", observed="", expected="")
+    for stage in ("capacity", "calibration"):
+        spoilt = [r.model_copy(update={"checks": [taint]}) if r.trial.point["stage"] == stage else r for r in results]
+        assert analyse(asked, spoilt).grade == "C", f"every prediction is by the {stage}"
     for analysis in (
         analyse(make_options(), []),
         analyse(*simulate(observed=False)),
@@ -90,6 +100,14 @@ def test_tainted_missing_and_failed_trials_are_reported(simulate, make_options):
     ):
         assert analysis.answer == "No result: no slot was measured." and analysis.grade == "C"
         assert analysis.findings["cpu_error"].value is None
+
+
+def test_slots_without_any_load_are_left_out(simulate, make_options, monkeypatch):
+    """The idle CPU of a server, fitted from noise, may be zero. Then nothing is predicted for a slot without a load."""
+    monkeypatch.setattr("pgherd.studies.place_verify.analyse.predict", lambda *_: (0.0, 0.0, 0.0))
+    analysis = analyse(*simulate())
+    assert analysis.findings["cpu_error"].value is None and analysis.grade != "A"
+    assert any("16 of 16 slots of hosts are left out: no load" in text for text in analysis.warnings)
 
 
 def test_memory_is_compared_by_host(simulate, with_all):

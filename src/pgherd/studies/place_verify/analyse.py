@@ -15,6 +15,7 @@ from pgherd.studies.place_verify.latency import host_limit, is_right, late_trans
 from pgherd.studies.place_verify.options import PlaceVerifyOptions
 from pgherd.studies.place_verify.propose import (
     CALIBRATION,
+    CAPACITY,
     REFERENCE,
     VERIFICATION,
     Line,
@@ -26,7 +27,7 @@ from pgherd.studies.place_verify.propose import (
     reference_cost,
 )
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import check_warnings, failure_warnings, grade_of, qualify_answer
+from pgherd.study.grade import grade_of, qualify_answer, trial_warnings
 
 Row = dict[str, Finding | str | int | float | None]
 _MB = 2**20
@@ -128,6 +129,8 @@ def compare(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> tupl
                 rate, slowness = offered_rate(phase, name), cost / line.reference
                 value, low, high = predict(options, line, host, rate, slowness)
                 alone, *_ = predict(options, line, host, rate, 1.0)
+                if min(value, alone) <= 0:  # no load, of which an error would be a share
+                    continue
                 full = options.thresholds.host_full * quota
                 memory = predict_memory(options, measured, host), container_memory(measured, name)
                 latency = None if limit is None else limit.classify(_wanted(options, line, host, rate, slowness))
@@ -150,9 +153,13 @@ def analyse(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> Anal
         **_calibration(line),
     }
     used = [result for result in results if result.error is None]
-    verified = [result for result in by_stage(results, VERIFICATION) if result.error is None]
-    whole = len(found) == len(options.planned) * len(options.slots) * options.repeats
-    grade = grade_of([not result.tainted for result in verified], {result.trial.key() for result in used}, results, whole=whole)
+    # All predictions are by the trials before the verification.
+    basis_clean = not any(result.tainted for stage in (CAPACITY, CALIBRATION) for result in by_stage(results, stage))
+    clean = [basis_clean and not result.tainted for result in by_stage(results, VERIFICATION) if result.error is None]
+    slots = len(options.planned) * len(options.slots)
+    whole = len(found) == slots * options.repeats
+    left_out = slots * len(clean) - len(found)
+    grade = grade_of(clean, {result.trial.key() for result in used}, results, whole=whole)
     answer = _answer(options, findings)
     return Analysis(
         answer=qualify_answer(answer, grade) if found else answer,
@@ -162,9 +169,9 @@ def analyse(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> Anal
         tables={"place-verify": [_row(options, found, host) for host in range(len(options.planned))], "slots": _slot_rows(options, found)},
         warnings=[
             *_not_verified(options),
+            *([f"{left_out} of {slots * len(clean)} slots of hosts are left out: no load, or CPU that was not seen"] if left_out else []),
             "The load is the demand that is planned for, so this does not test whether the demand is true",
-            *failure_warnings(results),
-            *check_warnings(results),
+            *trial_warnings(results, None),
         ],
     )
 
