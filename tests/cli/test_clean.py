@@ -26,7 +26,7 @@ def test_a_killed_run_keeps_its_finished_trials_and_loses_the_torn_one(runs, nam
     assert run(["clean", "--runs-dir", str(runs), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["clean"] and any("unfinished trial 9999" in line for line in document["actions"])
-    assert any(f"pgherd resume {name}" in line for line in document["actions"])
+    assert any(f"pgherd resume {directory.argument}" in line for line in document["actions"])
     assert directory.record().state == "interrupted" and len(directory.results()) == finished
     assert not list((directory.path / "trials").glob("*.partial"))
 

@@ -50,7 +50,7 @@ def test_hosts_that_are_gone_for_good_can_be_forgotten(capsys, monkeypatch):
 
     monkeypatch.setattr(start, "stop", stop)
     code, out, _ = _call(capsys, "cluster", "stop")
-    assert code == 1 and "Unreachable: b." in out and "--forget" in out
+    assert code == 1 and "Unreachable or not clean: b." in out and "--forget" in out
     code, out, _ = _call(capsys, "cluster", "stop", "--forget")
     assert code == 0 and "Cluster 'default' has ended. Forgotten: b." in out
     code, out, _ = _call(capsys, "cluster", "stop", "--forget", "--json")

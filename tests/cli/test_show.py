@@ -1,6 +1,7 @@
 import io
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -58,7 +59,8 @@ def test_a_run_that_was_killed_is_not_said_to_run(runs, name, capsys):
     assert run(["show", name, "--runs-dir", str(runs)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        said.startswith("No answer: this run is interrupted: its process was killed.") and f"resume it with 'pgherd resume {name}'" in said
+        said.startswith("No answer: this run is interrupted: its process was killed.")
+        and f"resume it: pgherd resume {directory.argument} " in said
     )
     assert run(["show", name, "--runs-dir", str(runs), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "interrupted"
@@ -97,7 +99,7 @@ def test_what_is_not_there_is_said(runs, name, capsys, words, message):
 
 def shown(result, path="/runs/r/trials/0001"):
     out = io.StringIO()
-    show_trial(Console(file=out, width=200), result, path, "r")
+    show_trial(Console(file=out, width=200), result, path, RunDirectory(Path("pgherd-runs/r")))
     return out.getvalue()
 
 

@@ -25,7 +25,7 @@ def test_a_finished_run_shows_its_answer(runs, name, capsys):
 
 def test_without_one_that_runs_the_newest_is_named(runs, name, capsys, tmp_path):
     assert run(["watch", "--runs-dir", str(runs)]) == 2
-    assert f"no run in {runs} is running; 'pgherd watch {name}' shows the newest one" in capsys.readouterr().err
+    assert f"no run in {runs} is running; 'pgherd watch {runs / name}' shows the newest one" in capsys.readouterr().err
     assert run(["watch", "--runs-dir", str(tmp_path / "none")]) == 2
     assert "there are no runs" in capsys.readouterr().err
 

@@ -30,8 +30,9 @@ class FakeBackend:
 
     made = None
 
-    def __init__(self, pool, cluster, run, surroundings, postgres, watcher):
+    def __init__(self, pool, cluster, run, surroundings, postgres, watcher, argument):
         FakeBackend.made, self.said = self, [run, postgres]
+        assert argument.endswith(run)
 
     def open(self):
         self.said.append("open")

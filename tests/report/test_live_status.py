@@ -15,7 +15,6 @@ from pgherd.report.live_status import (
     cpu_in_use,
     host_usage,
     newest_running,
-    resume_command,
     seconds_remaining,
 )
 from pgherd.store.live_state import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
@@ -327,10 +326,6 @@ def test_what_is_no_run_is_said(tmp_path):
 
 def test_the_newest_running_one_is_found(running):
     assert newest_running(running.path.parent).path == running.path
-
-
-def test_the_command_that_goes_on_can_be_pasted(tmp_path):
-    assert resume_command(RunDirectory(tmp_path / "a b/r")) == f"pgherd resume '{tmp_path}/a b/r'"
 
 
 def test_a_counter_that_falls_begins_anew(tmp_path):

@@ -83,7 +83,7 @@ def test_without_an_analysis_the_state_stands_in_the_answers_place(run8, state, 
     assert error is None or error in text
     assert "pgherd report" not in text, "there is no trial to report on"
     some = printed(run8[0].model_copy(update={"analysis": None, "state": state, "error": error}), run8[1][:2])
-    assert f"'pgherd report {run8[0].run}" in " ".join(some.split())
+    assert f"report its finished trials: pgherd report {run8[0].run} " in " ".join(some.split())
 
 
 @pytest.mark.parametrize("width", [60, 100])

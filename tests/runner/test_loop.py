@@ -207,7 +207,7 @@ def test_failures_among_successes_do_not_end_it(run, tmp_path):
     ],
 )
 def test_a_full_disk_ends_it_and_says_how_to_go_on(run, tmp_path, error):
-    with pytest.raises(PgherdError, match=rf"the disk is full \(.*\); free some space, then 'pgherd resume {run.name}'"):
+    with pytest.raises(PgherdError, match=rf"the disk is full \(.*\); free some space, then 'pgherd resume {run.argument}'"):
         execute(run, tmp_path, troubles={1: error})
     assert run.record().state == "failed" and "the disk is full" in run.record().error
     assert [result.id for result in run.results()] == ["0001"]

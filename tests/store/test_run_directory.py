@@ -7,6 +7,7 @@ import subprocess
 import time
 import tracemalloc
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,29 @@ def test_a_run_is_found_by_path_name_part_or_as_the_last(run, tmp_path):
 def test_a_run_that_is_not_there_is_said_with_those_that_are(run, tmp_path):
     with pytest.raises(RunDirectoryError, match=f"no run 'nothing' in .*{run.name}"):
         RunDirectory.find("nothing", tmp_path)
+
+
+def test_the_newest_is_the_last_in_any_time_zone(tmp_path, monkeypatch):
+    """A run of a shell in Berlin, then one of a container in UTC."""
+    names = []
+    for zone in ("Europe/Berlin", "UTC"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        made = RunDirectory.create(tmp_path, "density")
+        made.save(record(made.name))
+        names.append(made.name)
+        time.sleep(1.1)
+    monkeypatch.undo()
+    time.tzset()
+    assert RunDirectory.find("last", tmp_path).name == names[-1]
+
+
+@pytest.mark.parametrize(
+    ("root", "written"), [("pgherd-runs", "NAME"), ("/srv/my runs", "'/srv/my runs/NAME'"), ("runs", "runs/NAME"), (".", "./NAME")]
+)
+def test_a_run_is_an_argument_that_finds_it_again(root, written):
+    name = "20260131-120000-density-0001"
+    assert RunDirectory(Path(root) / name).argument == written.replace("NAME", name)
 
 
 def test_an_ambiguous_part_is_refused(run, tmp_path):

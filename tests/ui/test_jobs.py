@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -174,6 +175,18 @@ def test_a_resumed_run_is_known_at_the_latest_when_its_process_has_ended(started
 
 
 def test_stopping_interrupts_the_process_that_executes_the_run(runs, holder):
+    write_live(runs / FIRST, LiveState(pid=holder.pid, written=0.0))
+    assert stop(RunDirectory(runs / FIRST)) == holder.pid
+    assert holder.wait(20) == 42
+
+
+def test_without_pidfd_it_is_stopped_too(runs, holder, monkeypatch):
+    """Linux before 5.3, and containers whose seccomp profile refuses it."""
+
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
     write_live(runs / FIRST, LiveState(pid=holder.pid, written=0.0))
     assert stop(RunDirectory(runs / FIRST)) == holder.pid
     assert holder.wait(20) == 42

@@ -74,6 +74,8 @@ def test_names_of_others(host):
 def test_beyond_loopback_any_address_will_do_as_no_name_can():
     policy = AccessPolicy.for_server("192.0.2.7", 8765)
     assert policy.knows_host("192.0.2.7:8765") and policy.knows_host("[2001:db8::1]") and not policy.knows_host("evil.example")
+    assert AccessPolicy.for_server("192.0.2.7", 8765, "Bench.lan").knows_host("bench.lan:8765"), "as --listen names it"
+    assert not policy.knows_host("bench.lan")
     assert policy.knows_host(socket.gethostname()) and not AccessPolicy.for_server("127.0.0.1", 8765).knows_host("192.0.2.7")
 
 

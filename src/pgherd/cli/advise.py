@@ -79,11 +79,12 @@ def _server_facts(node: Node, dsn: str) -> ServerFacts:
     import psycopg
 
     from pgherd.model.errors import UsageError
+    from pgherd.node import interruption
     from pgherd.postgres import advice_facts, external_server
 
     plain = external_server.normalize_dsn(dsn, "--dsn")
     found = external_server.read_database_info(plain, option="--dsn", node=node)  # its error messages name the option
-    with tempfile.TemporaryDirectory(prefix="pgherd-advise-") as directory:
+    with interruption.ended_by_signals(), tempfile.TemporaryDirectory(prefix="pgherd-advise-") as directory:  # it has the password
         try:
             passfile = str(Path(directory, secrets.token_hex(4)))
             return advice_facts.read_server_facts(node, plain, passfile, local=found.pid > 0)

@@ -227,7 +227,7 @@ def _run_demo(
     node = LocalNode()
     log = DemoLog(options, installation.version)
     environment = RunEnvironment(runtime="cgroup", run_as=run_as, cores=cores or gather(node).cores, memory=options.host, swap=swap)
-    name = f"{time.strftime('%Y%m%d-%H%M%S')}-balloon-{secrets.token_hex(2)}"
+    name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-balloon-{secrets.token_hex(2)}"
     try:
         with (
             interruption.ended_by_signals(),

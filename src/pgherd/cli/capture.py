@@ -101,6 +101,7 @@ def _capture(plain: str, out: Path, duration: float, values: Literal["none", "co
     from pgherd.capture.schema import choose_pg_dump, dump_schema, init_script
     from pgherd.capture.scripts import make_mix
     from pgherd.capture.source import read_source
+    from pgherd.node import interruption
     from pgherd.node.local import LocalNode
     from pgherd.postgres import external_server
 
@@ -113,7 +114,7 @@ def _capture(plain: str, out: Path, duration: float, values: Literal["none", "co
     except psycopg.Error as error:
         raise UsageError(f"DSN {plain}: {' '.join(str(error).split())}") from None
     progress.print(f"reading the schema with pg_dump {installation.version}")
-    with tempfile.TemporaryDirectory(prefix="pgherd-capture-") as directory:
+    with interruption.ended_by_signals(), tempfile.TemporaryDirectory(prefix="pgherd-capture-") as directory:  # it has the password
         server = external_server.ExternalServer(node, plain, name="source", passfile=str(Path(directory, "passfile")))
         sections = dump_schema(node, installation, server.address())
     shapes = Shapes(source.tables, counters(source.functions))

@@ -55,7 +55,7 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
             messages.append(f"left unchanged: {error}")
             continue
         if record.state == "running":
-            messages.append(f"run {directory.name} was killed; resume it with 'pgherd resume {directory.name}'")
+            messages.append(f"run {directory.name} was killed; resume it with 'pgherd resume {directory.argument}'")
     failed = any(line.startswith("not undone") for line in messages)
     if as_json:
         print_document({"schema": "pgherd/clean/2", "actions": messages, "clean": not failed})

@@ -89,7 +89,8 @@ def status(name: str, as_json: bool) -> int:
 @click.option("--forget", is_flag=True, help="Forget unreachable hosts.")
 @json_option
 def stop(name: str, forget: bool, as_json: bool) -> int:
-    """Stop the agents and the scheduler. Each agent stops its processes and cleans up. Exit code 1 if a host is unreachable.
+    """Stop the agents and the scheduler. Each agent stops its processes and cleans up. Exit code 1 if a host is unreachable
+    or cannot be cleaned.
 
     An unreachable host stays in the cluster's file for the next 'stop', unless --forget is given. Its agent ends 15 minutes after
     it has lost the scheduler.
@@ -123,7 +124,7 @@ def _summary(name: str, unreachable: list[str], forget: bool) -> str:
     if forget:
         return f"{stopped} Forgotten: {', '.join(unreachable)}."
     hosts = ", ".join(unreachable)
-    return f"Unreachable: {hosts}. Try again later, or use 'pgherd cluster stop --forget' if they will not return."
+    return f"Unreachable or not clean: {hosts}. Try again later, or use 'pgherd cluster stop --forget' if they will not return."
 
 
 def _show(cluster: str, as_json: bool) -> int:

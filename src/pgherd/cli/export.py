@@ -37,7 +37,7 @@ def command(run: str, output: str | None, runs: Path, as_json: bool) -> int:
     results = directory.results()
     record = refreshed(directory.record(), results)
     if not results:
-        raise UsageError(f"run {directory.name} has no finished trial to export; resume it with 'pgherd resume {directory.name}'")
+        raise UsageError(f"run {directory.name} has no finished trial to export; resume it with 'pgherd resume {directory.argument}'")
     if output == "-":
         write(directory.path, record, results, sys.stdout)
         return 0

@@ -19,7 +19,6 @@ from pgherd.model.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pgherd.store.run_directory import RunDirectory
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -131,18 +130,13 @@ def runs_option(function: Decorated) -> Decorated:
         "runs",
         type=click.Path(file_okay=False, path_type=Path),
         envvar="PGHERD_RUNS",
-        default=Path("pgherd-runs"),
+        default=Path("pgherd-runs"),  # DEFAULT_ROOT, whose module is too heavy for --help
         callback=_require_own_default,
         show_default=True,
         show_envvar=True,
         metavar="DIR",
         help="Directory of runs.",
     )(function)
-
-
-def run_named(directory: RunDirectory) -> str:
-    """Return the name or path of a run for a command line in this directory, not quoted."""
-    return directory.name if directory.path.parent == Path("pgherd-runs") else str(directory.path)
 
 
 def _agree(context: click.Context, parameter: click.Parameter, agreed: bool) -> None:

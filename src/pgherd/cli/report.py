@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgherd import __version__
-from pgherd.cli.output import answer_console, json_option, print_document, run_named, runs_option
+from pgherd.cli.output import answer_console, json_option, print_document, runs_option
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import SCHEMA, RunRecord
@@ -55,7 +56,7 @@ def command(names: tuple[str, ...], png: bool, output: Path | None, runs: Path, 
             )
         record, results = directory.standing(), directory.results()
         if not results:
-            raise UsageError(f"run {directory.name} has no finished trial to report; resume it with 'pgherd resume {directory.name}'")
+            raise UsageError(f"run {directory.name} has no finished trial to report; resume it with 'pgherd resume {directory.argument}'")
         if not directory.alive():
             record = _analysed(directory, record, results)
             if output is None:
@@ -97,7 +98,7 @@ def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialRes
         return record
     # The remaining trials of an unfinished run include the reruns of tainted ones. A soak has no reruns.
     continues = record.state != "finished" and not getattr(options, "soak_seconds", None)
-    command = ["pgherd", "resume", run_named(directory)] if continues else record.command
+    command = ["pgherd", "resume", *shlex.split(directory.argument)] if continues else record.command
     return record.model_copy(
         update={"analysis": conclude(study, options, results, record.resumed_on_changed_host, command, goes_on=continues)}
     )

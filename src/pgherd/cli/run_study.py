@@ -6,7 +6,6 @@ Progress on stderr: finished trials, the present one, and the remaining time.
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from pgherd import __version__
 from pgherd.cli import dry_run, metrics_options
-from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console, run_named
+from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console
 from pgherd.cli.show import point_words, readings
 from pgherd.distributed.backend import complete, open_backend
 from pgherd.host import paths
@@ -110,7 +109,7 @@ def _resumable() -> Iterator[list[RunDirectory]]:
             for directory in filter(RunDirectory.begun, begun):
                 done = len(directory.results())
                 kept = "1 finished trial is" if done == 1 else f"{done} finished trials are"
-                message = f"Interrupted; {kept} kept. Resume with: pgherd resume {shlex.quote(run_named(directory))}"
+                message = f"Interrupted; {kept} kept. Resume with: pgherd resume {directory.argument}"
                 progress_console().print(message, markup=False, soft_wrap=True)  # unwrapped, so that the command can be copied
         raise
 

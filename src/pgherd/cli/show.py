@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pgherd.model.trial import Trial
+    from pgherd.store.run_directory import RunDirectory
 
 
 @click.command("list")
@@ -72,7 +73,7 @@ def list_command(runs: Path, as_json: bool) -> None:
     console.print(table)
     unfinished = [row["run"] for row in rows if row["state"] in ("interrupted", "failed", "killed")]
     if unfinished:
-        console.print(f"\nResume an unfinished run: pgherd resume {unfinished[-1]}", markup=False)
+        console.print(f"\nResume an unfinished run: pgherd resume {RunDirectory(runs / unfinished[-1]).argument}", markup=False)
 
 
 MAX_READINGS = 12
@@ -128,7 +129,7 @@ def command(run: str, trial: str | None, repro_script: bool, runs: Path, as_json
     elif as_json:
         print_document({"schema": "pgherd/trial/2", "run": directory.name, "trial": result, "path": str(path)})
     else:
-        show_trial(answer_console(), result, path, directory.name)
+        show_trial(answer_console(), result, path, directory)
     return 0
 
 
@@ -147,7 +148,7 @@ def _coordinate(name: str, value: int | float | str) -> str:
     return f"{value} {name.removesuffix('s') if value == 1 else name}" if name.endswith("s") else f"{name} {value}"
 
 
-def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> None:
+def show_trial(console: Console, result: TrialResult, path: Path, directory: RunDirectory) -> None:
     """Print the targets, the checks and the path of the raw files."""
     from rich.table import Table
 
@@ -155,7 +156,8 @@ def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> N
 
     trial = result.trial
     console.print(
-        f"Trial {result.id} of {run}: {point_words(trial)}, repeat {trial.repeat} ({trial.reason}); servers {trial.state}", markup=False
+        f"Trial {result.id} of {directory.name}: {point_words(trial)}, repeat {trial.repeat} ({trial.reason}); servers {trial.state}",
+        markup=False,
     )
     if result.transition:
         console.print(f"Servers: {result.transition}.", markup=False)
@@ -178,7 +180,9 @@ def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> N
         console.print(table)
     console.print(f"Raw files: {path}", markup=False)
     if not result.error:
-        console.print(f"Reproduce: pgherd show {run} {int(result.id)} --repro-script > repeat.sh; sh repeat.sh", markup=False)
+        console.print(
+            f"Reproduce: pgherd show {directory.argument} {int(result.id)} --repro-script > repeat.sh; sh repeat.sh", markup=False
+        )
 
 
 def readings(probe: Mapping[str, float]) -> str:

@@ -58,7 +58,7 @@ def _directory(run: str | None, runs: Path) -> RunDirectory:
     newest = newest_running(runs)
     if newest is None:
         ended = RunDirectory.all(runs)
-        hint = f"'pgherd watch {ended[-1].name}' shows the newest one" if ended else "there are no runs"
+        hint = f"'pgherd watch {ended[-1].argument}' shows the newest one" if ended else "there are no runs"
         raise RunDirectoryError(f"no run in {runs} is running; {hint} (--runs-dir sets another directory)")
     return newest
 

@@ -25,6 +25,7 @@ from pgherd.runner.execute.local_backend import Backend, LocalBackend
 from pgherd.runner.progress import LiveWriter
 from pgherd.runner.session import open_session
 from pgherd.store.live_state import reported_dir
+from pgherd.store.run_directory import RunDirectory
 from pgherd.study.shared_options import CLUSTER_FIELDS, ClusterRequest
 from pgherd.study.study import study_of
 
@@ -67,7 +68,9 @@ def open_backend(
                 deployer.close()
         return
     with contextlib.closing(_connect(environment.cluster.address, environment.cluster.tls)) as engine:
-        backend = ClusterBackend(AgentPool(engine), environment.cluster, run, environment, record.postgres, writer)
+        backend = ClusterBackend(
+            AgentPool(engine), environment.cluster, run, environment, record.postgres, writer, RunDirectory(writer.run).argument
+        )
         writer.output = partial(reported_dir, writer.run)
         try:
             backend.open()

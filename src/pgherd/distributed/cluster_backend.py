@@ -60,13 +60,21 @@ class ClusterBackend:
     """
 
     def __init__(
-        self, pool: AgentPool, cluster: Cluster, run: str, environment: RunEnvironment, postgres: Mapping[str, str], watcher: RunObserver
+        self,
+        pool: AgentPool,
+        cluster: Cluster,
+        run: str,
+        environment: RunEnvironment,
+        postgres: Mapping[str, str],
+        watcher: RunObserver,
+        argument: str = "",
     ) -> None:
         """Args:
         environment: those of all hosts together.
         postgres: installations required by the run: bin directory → version.
+        argument: the run in commands that messages name ('': its name).
         """
-        self._pool, self._cluster, self._run = pool, cluster, run
+        self._pool, self._cluster, self._run, self._argument = pool, cluster, run, argument or run
         self._surroundings, self._postgres, self._watcher = environment, dict(postgres), watcher
         self._lead = LEAD_S
         self._named_hosts: frozenset[str] = frozenset()
@@ -108,10 +116,10 @@ class ClusterBackend:
             self._gather()
         if self._pool.lost and self._cluster.on_lost_host == "stop":
             raise PgherdError(
-                f"{self._losses()}, and the run stops then (--on-lost-host stop); when it has returned: pgherd resume {self._run}"
+                f"{self._losses()}, and the run stops then (--on-lost-host stop); when it has returned: pgherd resume {self._argument}"
             )
         if not self._pool.hosts():
-            raise PgherdError(f"{self._losses()}, and no host remains; when they have returned: pgherd resume {self._run}")
+            raise PgherdError(f"{self._losses()}, and no host remains; when they have returned: pgherd resume {self._argument}")
         self._named_hosts = named(trial)
         try:
             return placed(trial, self._cluster, self._pool.hosts())

@@ -6,7 +6,6 @@ web page. Each read covers only what was added since the previous one.
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -345,7 +344,7 @@ class LiveRun:
             answer=analysis.answer if analysis else None,
             grade=analysis.grade if analysis else None,
             error=record.error,
-            resume=resume_command(self.directory) if state in ("interrupted", "failed", "killed") else None,
+            resume=f"pgherd resume {self.directory.argument}" if state in ("interrupted", "failed", "killed") else None,
         )
         return status if live is None else status.model_copy(update=self._live(live, record, now))
 
@@ -429,12 +428,6 @@ def run_state(record: RunRecord, directory: RunDirectory, alive: bool, now: floa
         return record.state
     starting = not (directory.path / "lock").exists() and now - record.started < _STARTUP_SECONDS
     return "running" if starting else "killed"
-
-
-def resume_command(directory: RunDirectory) -> str:
-    """Return the command that resumes a run from the current directory."""
-    default = Path("pgherd-runs")
-    return f"pgherd resume {directory.name if directory.path.parent == default else shlex.quote(str(directory.path))}"
 
 
 def newest_running(root: Path) -> RunDirectory | None:

@@ -19,6 +19,7 @@ from pgherd.model.text import clean
 from pgherd.report import formatting
 from pgherd.report.data_files import Row, columns, leading, notices
 from pgherd.report.formatting import MISSING, Cell, compact, finite, half_width, number
+from pgherd.store.run_directory import RunDirectory
 from pgherd.study.comparison.answers import UNBOUNDED, as_change
 from pgherd.study.study import Column, Form, table_view
 
@@ -165,11 +166,10 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
         _print_table(console, record)
     _print_list(console, "Notice", notices(record), "yellow")
     if record.state in ("interrupted", "failed"):
-        console.print()
-        text = f"This run is {record.state}; resume it with 'pgherd resume {clean(record.run)}'"
+        steps = [f"resume it: pgherd resume {_argument(record, directory)}"]
         if analysis is None and results:
-            text += f", or report its finished trials with 'pgherd report {clean(record.run)}'"
-        _print_wrapped(console, Text(f"{text}.", style="yellow"))
+            steps.append(f"report its finished trials: pgherd report {_argument(record, directory)}")
+        _print_list(console, f"This run is {record.state}", steps, "yellow")
     _print_list(console, "Warnings", analysis.warnings if analysis else [], "yellow")
     _print_list(console, "Next steps", [*(analysis.next_steps if analysis else []), *_files(record, directory)], "cyan")
 
@@ -256,10 +256,15 @@ def _print_wrapped(console: Console, text: Text, *, first: str = "", rest: str =
         console.print(Text(rest if index else first) + line, soft_wrap=True)
 
 
+def _argument(record: RunRecord, directory: Path | None) -> str:
+    """Return the run as an argument of a command."""
+    return clean(record.run if directory is None else RunDirectory(directory).argument)
+
+
 def _files(record: RunRecord, directory: Path | None) -> list[str]:
     hints = []
     if directory is not None:
         report = directory / "report.html"
         hints.append(f"{report}: figures, checks, host facts, all settings" if report.is_file() else f"{directory}: the run's raw files")
-    hints.append(f"pgherd show {clean(record.run)} TRIAL --repro-script: script that repeats a trial without pgherd")
+    hints.append(f"script that repeats a trial without pgherd: pgherd show {_argument(record, directory)} TRIAL --repro-script")
     return hints

@@ -154,6 +154,6 @@ def build(
     except (OSError, UnsafeFileError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
-            f"cannot write the report to {place}: {reason}; free space or change permissions, then run 'pgherd report {record.run}' again"
+            f"cannot write the report to {place}: {reason}; free space or change permissions, then run 'pgherd report {run.argument}' again"
         ) from None
     return [directory / name for name in files]

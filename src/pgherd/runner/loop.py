@@ -93,7 +93,7 @@ def execute(
             raise
         if _disk_full(error):
             path = (isinstance(error, OSError) and error.filename) or directory.path
-            text = f"the disk is full ({path}); free some space, then 'pgherd resume {directory.name}'"
+            text = f"the disk is full ({path}); free some space, then 'pgherd resume {directory.argument}'"
             _closed(directory, record, "failed", text)
             raise PgherdError(text) from None
         _closed(directory, record, "failed", str(error))

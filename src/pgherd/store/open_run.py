@@ -17,7 +17,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.store.run_directory import RunDirectory
-from pgherd.store.samples import check_files, escape
+from pgherd.store.samples import check_files, read_relation
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -152,9 +152,10 @@ class Run:
             raise UsageError(f"run {self.name} has no samples of '{sampler}'; its samplers are {', '.join(self.samplers) or 'none'}")
         files = [str(file) for file in self._files(sampler)]
         check_files(default_connection(), files)
-        rows = default_connection().read_parquet([escape(file) for file in files], union_by_name=True, filename=True)
+        rows = read_relation(default_connection(), files)
         trial = FunctionExpression("regexp_extract", ColumnExpression("filename"), ConstantExpression(_TRIAL), ConstantExpression(1))
-        return rows.select(trial.alias("trial"), StarExpression(exclude=["filename"]))
+        first = (ColumnExpression("t"), ColumnExpression("entity"))
+        return rows.select(trial.alias("trial"), *first, StarExpression(exclude=["t", "entity", "filename"]))
 
     def _long(self, sampler: str) -> DuckDBPyRelation:
         from duckdb import ColumnExpression as Column

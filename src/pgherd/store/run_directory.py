@@ -13,6 +13,7 @@ import fcntl
 import os
 import re
 import secrets
+import shlex
 import shutil
 import stat
 import time
@@ -33,6 +34,8 @@ from pgherd.node.files import Directory, UnsafeFileError
 from pgherd.store import version_1
 
 _NAME = re.compile(r"^\d{8}-\d{6}-[a-z-]+-[0-9a-f]{4}$")
+
+DEFAULT_ROOT = Path("pgherd-runs")
 
 _STARTUP_S = 60.0
 """Time in which a new run may still lack ``run.json`` or ``lock``."""
@@ -57,12 +60,12 @@ class RunDirectory:
 
     @classmethod
     def create(cls, root: Path, study: str) -> RunDirectory:
-        """Create a run directory in ``root``, named time-study-suffix.
+        """Create a run directory in ``root``, named time-study-suffix. The time is UTC, so that names sort in any time zone.
 
         Raises:
             UsageError: the root is not writable, or this process is of root and other users can exchange what is in it.
         """
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{study}-{secrets.token_hex(2)}"
+        name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{study}-{secrets.token_hex(2)}"
         try:
             root.mkdir(parents=True, exist_ok=True)
             _require_safe_for_root(root, root)  # another user may have created it since check_root
@@ -115,6 +118,13 @@ class RunDirectory:
             raise RunDirectoryError(f"no run '{run}' in {root}; a path of a run contains a slash: ./{run}")
         newest = f"; it has {', '.join(names[-3:])}" if names else "; it has none"
         raise RunDirectoryError(f"no run '{run}' in {root}{newest} (see 'pgherd list', or set --runs-dir)")
+
+    @property
+    def argument(self) -> str:
+        """The run as a quoted argument of commands in this working directory: its name in the default root, else its path."""
+        text = self.path.name if self.path.parent == DEFAULT_ROOT else str(self.path)
+        bare = self.path.parent == Path() and text not in (".", "..")  # a path needs a slash
+        return shlex.quote(f"./{text}" if bare else text)
 
     @staticmethod
     def is_name(name: str) -> bool:
@@ -400,7 +410,7 @@ class RunDirectory:
                     raise PgherdError(
                         f"another user's {files.lock_holder(file)} holds the lock of run {self.name}; remove the file {self.path}/lock"
                     )
-                raise PgherdError(f"run {self.name} is being executed by another pgherd: 'pgherd watch {self.name}' shows it")
+                raise PgherdError(f"run {self.name} is being executed by another pgherd: 'pgherd watch {self.argument}' shows it")
             yield
 
     def alive(self) -> bool:

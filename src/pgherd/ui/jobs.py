@@ -177,7 +177,7 @@ class Jobs:
             # The record may come from a different user and may name any program to run.
             raise UsageError(
                 f"run {directory.name} cannot be resumed from this page, because {distrust or f'it is of the study {record.study}'}: "
-                f"check its run.json, then use: pgherd resume {directory.name}"
+                f"check its run.json, then use: pgherd resume {directory.argument}"
             )
         job = self._spawn(f"pgherd resume {directory.name}", ["resume", str(directory.path.resolve())])
         job.resumes = directory.name
@@ -270,23 +270,30 @@ def stop(directory: RunDirectory) -> int:
     state = read_live(directory.path)
     if state is None or not directory.alive():
         raise UsageError(f"run {directory.name} is not being executed: there is nothing to stop")
+    handle: int | None = None
     try:
         handle = os.pidfd_open(state.pid)  # so that a reused pid is not signalled
-    except OSError:
+    except ProcessLookupError:
         raise UsageError(f"run {directory.name} has just ended") from None
+    except OSError:
+        pass  # Linux before 5.3, or seccomp
     try:
         if os.stat(f"/proc/{state.pid}").st_uid != directory.owner() or not _holds(state.pid, directory.path / "lock"):
             raise PgherdError(
                 f"run {directory.name} names process {state.pid}, but that process does not execute it: nothing was stopped; "
                 "stop the run where it was started"
             )
-        signal.pidfd_send_signal(handle, signal.SIGINT)
+        if handle is None:
+            os.kill(state.pid, signal.SIGINT)
+        else:
+            signal.pidfd_send_signal(handle, signal.SIGINT)
     except (FileNotFoundError, ProcessLookupError):
         raise UsageError(f"run {directory.name} has just ended") from None
     except PermissionError:
         raise PgherdError(f"run {directory.name} is executed by a different user (pid {state.pid}): stop it as that user") from None
     finally:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
     return state.pid
 
 

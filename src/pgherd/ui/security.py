@@ -66,10 +66,10 @@ class AccessPolicy:
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
 
     @classmethod
-    def for_server(cls, address: str, port: int) -> AccessPolicy:
-        """Return the policy of a server that listens on this address, with a new token."""
+    def for_server(cls, address: str, port: int, listen: str = "") -> AccessPolicy:
+        """Return the policy of a server that listens on this address, with a new token. ``listen`` is its name as the user gave it."""
         remote = not is_loopback(address)
-        names = {"localhost", address.lower()}
+        names = {"localhost", address.lower()} | ({listen.lower().rstrip(".")} if listen else set())
         if remote:
             names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
         return cls(frozenset(names), remote=remote, cookie=f"{COOKIE}-{port}")

@@ -147,7 +147,7 @@ def serve(runs: Path, announce: Callable[[ServerAddress], None], *, listen: str 
     listening = _listen(listen, port)
     with listening:
         host, number = listening.getsockname()[:2]
-        state = AppState.for_runs(runs, AccessPolicy.for_server(host, number))
+        state = AppState.for_runs(runs, AccessPolicy.for_server(host, number, listen))
         config = uvicorn.Config(
             application(state),
             http="h11",

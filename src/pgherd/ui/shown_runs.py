@@ -9,6 +9,7 @@ none does.
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import hashlib
 import json
@@ -213,7 +214,7 @@ def _trials(path: Path) -> int:
 def _instant(name: str) -> float:
     """Return the start of a run from its name, or 0.0 if the name contains none."""
     try:
-        return time.mktime(time.strptime(name[:15], "%Y%m%d-%H%M%S"))
+        return calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S"))
     except (ValueError, OverflowError):
         return 0.0
 
