@@ -101,6 +101,22 @@ def test_a_container_has_what_its_group_leaves_it(tmp_path: Path, fake) -> None:
     assert not list(group.glob("pgherd-*"))
 
 
+def test_a_cpuset_of_one_node_has_the_memory_of_that_node(tmp_path: Path, fake) -> None:
+    """As with docker run --cpuset-mems 1: /proc/meminfo has both nodes, and the kernel ends servers by the memory of the second."""
+    sizes = {"MemTotal": 128 << 20, "MemFree": 32 << 20, "Active(file)": 1 << 20, "Inactive(file)": 0}
+    node = "".join(f"Node 1 {name}: {size} kB\n" for name, size in sizes.items())
+    files = {
+        "/proc/meminfo": "MemTotal: 268435456 kB\nMemAvailable: 200000000 kB\n",
+        "/proc/self/status": "Cpus_allowed_list:\t0-1\nMems_allowed_list:\t1\n",
+        "/sys/devices/system/node/has_memory": "0-1",
+        "/sys/devices/system/node/node1/meminfo": node,
+    }
+    found = facts.gather(fake.unified(tmp_path, "/", files=METAL | files))
+    assert (found.memory, found.memory_available) == (128 * 2**30, 33 * 2**30)
+    files["/proc/self/status"] = "Mems_allowed_list:\t0-1\n"
+    assert facts.gather(fake.unified(tmp_path / "all", "/", files=METAL | files)).memory == 256 * 2**30
+
+
 def test_an_unreadable_machine_still_has_facts(tmp_path: Path, fake) -> None:
     found = facts.gather(fake.FakeNode(tmp_path))
     assert found.cgroup == "none"

@@ -292,7 +292,7 @@ def test_a_journal_that_others_can_write_is_not_played(tmp_path: Path, forged: P
             forged.rename(tmp_path / "elsewhere")
             forged.symlink_to(tmp_path / "elsewhere")
     (sentence,) = clean(NODE, tmp_path)
-    assert sentence.startswith(f"left {forged.parent if 'directory' in kind else forged} alone: ")
+    assert sentence.startswith(f"not undone: {forged.parent if 'directory' in kind else forged}: ")
     assert journals.running(NODE, tmp_path) == []
     assert (tmp_path / "precious/file").exists()
     if "directory" in kind:

@@ -147,6 +147,22 @@ def test_a_file_system_with_numbers_of_its_own_lies_where_it_is_mounted_from():
     assert devices_of(NODE, ["/data"])["/data"].name == "sda"
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"/sys/fs/btrfs/1234/devices/sda1/dev": "8:1"}, ["/data"]),
+        ({"/sys/fs/btrfs/1234/devices/sda1/dev": "8:1", "/sys/fs/btrfs/1234/devices/sdb1/dev": "8:17"}, []),
+        ({"/sys/fs/btrfs/9/devices/sdc1/dev": "8:33", "/sys/fs/btrfs/9/devices/sdd1/dev": "8:49"}, ["/data"]),
+        ({"/proc/self/mountinfo": "29 1 0:25 / /data rw - bcachefs /dev/sda1:/dev/sdb1 rw\n"}, []),
+    ],
+)
+def test_a_file_system_on_several_devices_lies_on_no_one_of_them(monkeypatch, changes, found):
+    """mountinfo names one device of a btrfs. Half of the bytes through it would look like a cache."""
+    for path, text in changes.items():
+        monkeypatch.setitem(SYS, path, text)
+    assert list(devices_of(NODE, ["/data"])) == found
+
+
 def test_what_lies_on_no_device_or_is_not_there_is_absent():
     assert devices_of(NODE, ["/tmp", "/gone"]) == {}
     assert devices_of(NODE, []) == {}

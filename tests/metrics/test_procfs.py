@@ -43,6 +43,17 @@ def test_an_old_kernels_shorter_line_will_do() -> None:
     assert reading[1]["cpu.steal"] == 0
 
 
+def test_of_a_host_whose_other_cpus_are_closed_only_the_usable_ones_count(text) -> None:
+    """Docker's cpuset and taskset do not change /proc/stat, so that it also has the work of neighbours."""
+    raw = "cpu 1000 0 0 400 0 0 0 70\ncpu0 100 0 0 300 0 0 0 1\ncpu1 10 0 0 90 0 0 0 2\ncpu2 890 0 0 10 0 0 0 67\n"
+    (limited,) = CPU.sources(SamplingView(cpus=(0, 1)))
+    values = dict(CPU.parse(raw, limited))["host"]
+    assert values["cpu.online"] == 2
+    assert [values[f"cpu.{kind}"] * TICKS for kind in ("user", "idle", "steal")] == pytest.approx([110, 390, 3])
+    real = dict(CPU.parse(text("proc-stat"), CPU.sources(SamplingView(cpus=(0,)))[0]))["host"]
+    assert real["cpu.online"] == 1 and real["cpu.idle"] < dict(CPU.parse(text("proc-stat"), SOURCE))["host"]["cpu.idle"]
+
+
 # ---- memory
 
 

@@ -377,6 +377,23 @@ def test_clients_on_a_host_of_their_own_are_the_limit_when_it_is_full(idle, resu
     assert "their host" in found.expected and "their host" in found.observed
 
 
+@pytest.mark.parametrize(("cores", "result"), [(4.0, "pass"), (2.0, "fail")])
+def test_clients_in_a_container_with_a_quota_are_the_limit_when_it_is_used_up(cores, result):
+    """Eight servers elsewhere, whose clients use a quarter of a core each: two cores, of 64 that the node shows."""
+    facts = FACTS.model_copy(update={"cores": cores, "logical_cpus": 64})
+    names = [f"c{number}" for number in range(8)]
+    server = Server(bin="/pg/bin", version="18.1", dsn="host=db", databases=(Database(),))
+    containers = tuple(Container(name=name, runtime="external", servers=(server,)) for name in names)
+    loads = {f"local/{name}/pg/bench": Load(threads=1) for name in names}
+    deployment = Deployment(hosts=(Host(cores=4, containers=containers),))
+    one = Trial(point={}, deployment=deployment, phases=(Phase(loads=loads),), validity_checks=("not-client-bound",))
+    targets = [TargetResult(target=name, driver="pgbench", transactions=1, throughput=1, first=0, last=1) for name in loads]
+    metrics = {f"driver:{name}": {"cpu.usage": 0.249} for name in loads}
+    phase = PhaseResult(phase="a", start=0, end=1, overlap=1, targets=targets, metrics=metrics)
+    found = judge(one, [phase], facts, Thresholds(), 0)[0]
+    assert (found.name, found.result) == ("not-client-bound", result) and "pgherd's container" in found.expected
+
+
 def test_a_device_made_of_others_is_not_counted_again():
     metrics = changed("server:c1/pg", db__blks_read=2000.0) | {"disk:sda": {"reads": 30.0}, "disk:dm-0": {"reads": 30.0}}
     verdict = checks_of(metrics, intents=("io-bound",))["io-bound"]

@@ -43,6 +43,13 @@ _REQUIRED = {"cpu", "memory"}
 
 DELEGATE = "systemd-run --user --scope -p Delegate=yes pgherd …"
 """Command that gives an ordinary user a delegated subtree."""
+_USER_SERVICE = re.compile(r"/user@\d+\.service/")
+"""Part of the path of a process that an ordinary user started with systemd-run."""
+DELEGATE_CONTROLLERS = (
+    "mkdir -p /etc/systemd/system/user@.service.d; "
+    r"printf '[Service]\nDelegate=cpu cpuset io memory pids\n' >/etc/systemd/system/user@.service.d/delegate.conf; systemctl daemon-reload"
+)
+"""Commands of root after which the subtree of a user who logs in again has all controllers. Some systems only give memory and pids."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +252,10 @@ class CgroupUnavailable(Exception):
     """
 
 
+class _ControllersMissing(CgroupUnavailable):
+    """The group of this process was not given the required controllers."""
+
+
 def find(node: Node, layout: CgroupHierarchies | None = None) -> CgroupParent:
     """Return the best parent for groups, tested with a temporary probe group.
 
@@ -321,26 +332,28 @@ def _find_v2(node: Node, layout: CgroupHierarchies) -> CgroupParent:
     if is_root_group and not limits.exist:
         candidates = list(dict.fromkeys([top, current]))
     reasons: list[str] = []
-    number: int | None = None
+    failure: OSError | CgroupUnavailable | None = None
     for directory in candidates:
         try:
             return _try_v2(node, directory)
         except CgroupUnavailable as error:
             reasons.append(str(error))
-            number = None
+            failure = error
         except OSError as error:
             reasons.append(_reason(error))
-            number = error.errno
+            failure = error
+    number, delegated = getattr(failure, "errno", None), not (isinstance(failure, _ControllersMissing) and _USER_SERVICE.search(current))
     raise CgroupUnavailable(
         f"no group can be created under cgroup v2 ({'; '.join(reasons)}); "
-        + remedy(number, uid=effective_uid(node), container=in_container(node), version="v2")
+        + remedy(number, uid=effective_uid(node), container=in_container(node), version="v2", delegated=delegated)
     )
 
 
-def remedy(number: int | None, *, uid: int, container: bool, version: Literal["v1", "v2"]) -> str:
+def remedy(number: int | None, *, uid: int, container: bool, version: Literal["v1", "v2"], delegated: bool = True) -> str:
     """Return what makes the creation of groups possible.
 
-    ``number`` is the errno of the attempt, None if the place of the process is the reason.
+    ``number`` is the errno of the attempt, None if the place of the process is the reason. ``delegated`` is False if its group lacks the
+    controllers.
     """
     if number in (errno.EROFS, errno.ENOENT):
         if container:
@@ -349,6 +362,8 @@ def remedy(number: int | None, *, uid: int, container: bool, version: Literal["v
         return hidden if number == errno.ENOENT else "mount it writable as root (mount -o remount,rw,bind DIRECTORY)"
     if uid != 0 and version == "v1":
         return "run pgherd as root, or boot with cgroup v2 and delegate a subtree"
+    if uid != 0 and not delegated:
+        return f"as root: `{DELEGATE_CONTROLLERS}`; then log in again and start it with `{DELEGATE}`"
     if uid != 0:
         return f"start it with `{DELEGATE}`, or run pgherd as root"
     if container:
@@ -362,7 +377,7 @@ def _try_v2(node: Node, directory: str) -> CgroupParent:
     available = set(text_of(node, f"{directory}/cgroup.controllers").split())
     if not available >= _REQUIRED:
         missing = " and ".join(sorted(_REQUIRED - available))
-        raise CgroupUnavailable(f"{directory} was not given the {missing} controller")
+        raise _ControllersMissing(f"{directory} was not given the {missing} controller")
     enabled = set(text_of(node, f"{directory}/cgroup.subtree_control").split())
     enable = tuple(name for name in _V2 if name in available - enabled)
     move: tuple[int, ...] = ()

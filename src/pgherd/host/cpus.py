@@ -65,6 +65,12 @@ def allowed(node: Node) -> tuple[int, ...]:
     return tuple(cpu for cpu in listed if cpu in online) or listed
 
 
+def restricted(node: Node) -> tuple[int, ...]:
+    """Return the CPUs that this process may use if they are some of the online ones. Empty: all."""
+    usable = allowed(node)
+    return usable if len(usable) < len(parse_list(text_of(node, f"{_CPU}/online"))) else ()
+
+
 def siblings(node: Node, cpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """Map each CPU of known topology to all hardware threads of its core."""
     threads = {}

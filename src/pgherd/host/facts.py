@@ -44,6 +44,7 @@ _HYPERVISOR_CLOCKS = (("kvm-clock", "KVM"), ("hyperv", "Microsoft Hyper-V"), ("x
 _PROCESS_LIMITS = {"Max cpu time": "-t", "Max file size": "-f", "Max data size": "-d", "Max address space": "-v"}
 """Limit in /proc/PID/limits → option of the shell's ulimit."""
 
+_NODES = "/sys/devices/system/node"
 _SECTOR = 512
 """Unit of /sys/block/*/size in bytes, regardless of the device's block size."""
 
@@ -66,6 +67,8 @@ def gather(node: Node) -> HostFacts:
     cores = min(float(len(usable)), limits.cores or float("inf"))
     memory = parse_meminfo(text_of(node, "/proc/meminfo"))
     total, available = memory.get("MemTotal", 0), memory.get("MemAvailable", 0)
+    if closest := _memory_of_nodes(node):
+        total, available = min(total, closest[0]), min(available, closest[1])
     if limits.memory is not None and limits.memory < total:
         total = limits.memory
         available = min(available, max(0, limits.memory - _unreclaimable(node, limits.memory_dir)))
@@ -165,6 +168,22 @@ def hypervisor_of(node: Node, hypervisor_flag: bool | None) -> str | None:
         if needle in clocks:
             return name
     return "unknown hypervisor" if hypervisor_flag else None
+
+
+def _memory_of_nodes(node: Node) -> tuple[int, int] | None:
+    """Return total and available memory of the NUMA nodes that this process may use, in bytes. None if it may use all."""
+    allowed = re.search(r"^Mems_allowed_list:\s*(\S+)", text_of(node, "/proc/self/status"), re.MULTILINE)
+    online = cpus.parse_list(text_of(node, f"{_NODES}/has_memory"))
+    usable = [number for number in cpus.parse_list(allowed[1]) if number in online] if allowed else []
+    if not usable or len(usable) == len(online):
+        return None
+    total = available = 0
+    for number in usable:
+        text = re.sub(r"^Node \d+ ", "", text_of(node, f"{_NODES}/node{number}/meminfo"), flags=re.MULTILINE)
+        memory = parse_meminfo(text)
+        total += memory.get("MemTotal", 0)
+        available += sum(memory.get(name, 0) for name in ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable"))
+    return (total, available) if total else None
 
 
 def _unreclaimable(node: Node, group: str | None) -> int:

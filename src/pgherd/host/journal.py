@@ -220,11 +220,11 @@ def clean(node: Node, state_dir: Path) -> list[str]:
                 except FileNotFoundError:
                     continue  # the owner has just closed it
                 except (OSError, UnsafeFileError) as error:
-                    messages.append(f"left {path} alone: {_reason(error)}")
+                    messages.append(f"not undone: {path}: {_reason(error)}")
     except FileNotFoundError:
         pass  # there has been no run yet
     except UnsafeFileError as error:
-        messages.append(f"left {state_dir / _DIRECTORY} alone: {error}")
+        messages.append(f"not undone: {state_dir / _DIRECTORY}: {error}")
     return messages + sweep(node) + shared_settings.sweep(node)
 
 
@@ -250,7 +250,7 @@ def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
         owner, entries = parse(text)
     except (ValueError, UnsafeFileError) as error:
         os.close(number)
-        return [f"left {path} alone: {error}"]
+        return [f"not undone: {path}: {error}"]
     if not free or (owner is not None and owner.alive(node)):
         os.close(number)
         return [f"left run {owner.run} alone: it is running (pid {owner.pid})" if owner else f"left {path} alone: it is in use"]

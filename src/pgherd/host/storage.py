@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgherd.host.kernel_files import names_in, unescape
+from pgherd.host.kernel_files import names_in, text_of, unescape
 from pgherd.node.protocol import Command, Node
 
 # ---- mounted file systems
@@ -130,6 +130,7 @@ def direct_io_works(directory: str) -> bool:
 
 
 _MAX_DEPTH = 8
+_BTRFS = "/sys/fs/btrfs"
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def _numbers_below(node: Node, directory: str) -> list[str]:
 
 
 def _source_of(node: Node, number: str, path: str) -> str:
-    """Return the number of the device that a file system with a number of its own lies on, or ''.
+    """Return the number of the device that a file system with a number of its own lies on, or '' if it is not one device.
 
     The path is used only if mountinfo does not list the number, as of a subvolume, and if it leads there on this host: links of other
     processes (/proc/PID/cwd) lead to paths of their mounts.
@@ -210,11 +211,22 @@ def _source_of(node: Node, number: str, path: str) -> str:
     if mount is None:
         target = os.path.realpath(path)
         mount = mount_of(node, target) if _numbers_of(node, [target]).get(target) == number else None
-    if mount is None or not mount.source.startswith("/dev/"):
-        return ""
-    with contextlib.suppress(OSError):
-        return _text(node, f"/sys/class/block/{posixpath.basename(mount.source)}/dev")
-    return device_number(node, mount.source)  # a name below /dev/mapper
+    if mount is None or not mount.source.startswith("/dev/") or (mount.kind == "bcachefs" and ":" in mount.source):
+        return ""  # bcachefs lists its devices
+    try:
+        found = _text(node, f"/sys/class/block/{posixpath.basename(mount.source)}/dev")
+    except OSError:
+        found = device_number(node, mount.source)  # a name below /dev/mapper
+    return "" if _is_one_of_several(node, found) else found
+
+
+def _is_one_of_several(node: Node, number: str) -> bool:
+    """Return True for one of several devices of a btrfs, of which mountinfo has only this one."""
+    for uuid in names_in(node, _BTRFS):
+        members = [text_of(node, f"{_BTRFS}/{uuid}/devices/{name}/dev") for name in names_in(node, f"{_BTRFS}/{uuid}/devices")]
+        if number in members and len(members) > 1:
+            return True
+    return False
 
 
 def _numbers_of(node: Node, paths: Sequence[str]) -> dict[str, str]:

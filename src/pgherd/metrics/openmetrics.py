@@ -193,7 +193,7 @@ def _family_of(kind: str, name: str) -> tuple[Family, Mapping[str, str]]:
     """Return the family, and the labels that come from the metric and not from the entity."""
     subject, metric = _SUBJECTS[kind], _metric_of(kind, name)
     if kind in ("host", "guest") and metric.unit == "s" and name.startswith("cpu."):
-        text = f"{subject.title}: CPU time of all CPUs by mode; user includes guests, nice does not"
+        text = f"{subject.title}: CPU time of the usable CPUs by mode; user includes guests, nice does not"
         mode = {"mode": name.removeprefix("cpu.")}
         return Family(f"{PREFIX}_{kind}_cpu_seconds", "counter", text, "seconds", (*subject.labels, "mode")), mode
     if name.startswith(_REFAULTS):

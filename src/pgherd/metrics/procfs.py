@@ -25,7 +25,9 @@ _STAT_LINES = {
 
 
 class CpuSampler:
-    """CPU time of all CPUs together, context switches and forks, from /proc/stat (proc(5)).
+    """CPU time of the CPUs together, context switches and forks, from /proc/stat (proc(5)).
+
+    The CPUs are those that pgherd may use. /proc/stat has all, also in a container that is limited to some of them.
 
     The kernel counts guest time in user and nice, and again in two guest columns. Here it is counted once: ``cpu.user``
     includes all guest time, ``cpu.nice`` excludes it. The eight metrics therefore add up to the time of ``cpu.online``
@@ -43,7 +45,7 @@ class CpuSampler:
         SampledMetric("cpu.irq", "s", "counter", "CPU time in hardware interrupts"),
         SampledMetric("cpu.softirq", "s", "counter", "CPU time in soft interrupts"),
         SampledMetric("cpu.steal", "s", "counter", "time in which this host was ready to run, but the hypervisor ran another guest"),
-        SampledMetric("cpu.online", "CPUs", "gauge", "online CPUs"),
+        SampledMetric("cpu.online", "CPUs", "gauge", "online CPUs that pgherd may use"),
         SampledMetric("context_switches", "switches", "counter", "context switches"),
         SampledMetric("forks", "tasks", "counter", "tasks created"),
         SampledMetric("softirqs.other", "events", "counter", "soft interrupts of other kinds than block I/O"),
@@ -52,22 +54,23 @@ class CpuSampler:
     )
 
     def sources(self, view: SamplingView) -> list[SampleSource]:
-        return [SampleSource(self.name, "host", "file", "/proc/stat")]
+        return [SampleSource(self.name, "host", "file", "/proc/stat", tag=",".join(map(str, view.cpus)))]
 
     def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading. Columns that an old kernel lacks are zero."""
         values: dict[str, float] = {}
+        counted = {f"cpu{cpu}" for cpu in source.tag.split(",")}  # without numbers the line of all CPUs
         online = 0
         for line in raw.splitlines():
             key, _, remainder = line.partition(" ")
-            if key == "cpu":
+            if key in counted:
                 columns = [number(text) / TICKS for text in remainder.split()[: len(_CPU_COLUMNS)]]
                 times = dict(zip(_CPU_COLUMNS, columns + [0.0] * (len(_CPU_COLUMNS) - len(columns)), strict=True))
                 times["user"] += times["guest_nice"]
                 times["nice"] = max(0.0, times["nice"] - times["guest_nice"])
-                values |= {f"cpu.{name}": times[name] for name in _CPU_COLUMNS[:8]}
-            elif key.startswith("cpu") and key[3:].isdigit():
-                online += 1
+                values |= {f"cpu.{name}": values.get(f"cpu.{name}", 0.0) + times[name] for name in _CPU_COLUMNS[:8]}
+            if key.startswith("cpu") and key[3:].isdigit():
+                online += not source.tag or key in counted
             elif key == "softirq":
                 counts = [number(text) for text in remainder.split()]
                 values["softirqs.other"] = counts[0] - (counts[_BLOCK_SOFTIRQ] if len(counts) > _BLOCK_SOFTIRQ else 0.0)

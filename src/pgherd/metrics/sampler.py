@@ -138,6 +138,7 @@ class SamplingView:
         trace: True if block requests are traced.
         volumes: volumes that are a driver's target: target → working directory of the driver.
         waits: True to also sample what the sessions of pgherd's servers wait for.
+        cpus: CPUs that pgherd may use, if they are not all CPUs of the host and no server can use others.
     """
 
     containers: Sequence[ContainerView] = ()
@@ -150,6 +151,7 @@ class SamplingView:
     guests: Sequence[GuestView] = ()
     volumes: Mapping[str, str] = field(default_factory=dict)
     waits: bool = False
+    cpus: Sequence[int] = ()
 
 
 Reading = tuple[str, dict[str, float]]

@@ -223,6 +223,12 @@ def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: Host
     observed = f"{shares[highest]:.1%} ({highest}, the highest)"
     reason = "the driver's threads are the limit, not the database; give it more with --threads"
     ok: bool | None = shares[highest] < limits.max_client_cpu
+    if facts.cores < facts.logical_cpus:  # pgherd is in a container with a quota, which its drivers share
+        together = sum(driver_cpu(target, phase) for target in phase.targets if loads[target.target].host is None) / facts.cores
+        expected += f", and all below {limits.host_full:.0%} of the {facts.cores:g} cores of pgherd's container"
+        observed += f", all at {together:.1%} of its cores"
+        if ok and together >= limits.host_full:
+            ok, reason = False, "the drivers use all CPU of pgherd's container: raise its limit, or load less"
     if any(load.host is not None for load in loads.values()):  # this host runs only drivers
         utilization = _host_utilization(phase, facts)
         expected += f", and their host below {limits.host_full:.0%}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from pgherd.host import processes
+from pgherd.host import cpus, processes
 from pgherd.host.undo_actions import Kill, ReleaseSharedMemory
 from pgherd.metrics import sampler
 from pgherd.metrics.sampler import CgroupView, ContainerView, ProcessView, SamplingView
@@ -288,6 +288,7 @@ class Deployer:
             trace=trace,
             guests=self._guests.views(),
             volumes=self._targets.volumes.directories,
+            cpus=() if self._external_groups() else cpus.restricted(self.node),  # a server that exists may use other CPUs
         )
 
     def check(self) -> None:

@@ -176,7 +176,8 @@ class GuestDisks:
         Each is packed once, with the free space that it may need.
         """
         template = self._templates.of(server)
-        wal = max(parse_bytes(server.settings.get("max_wal_size", "1GB")), MIN_WAL_BYTES)
+        size = server.settings.get("max_wal_size", "1GB")
+        wal = max(parse_bytes(f"{size}MB" if size.isdecimal() else size), MIN_WAL_BYTES)
         key = (template.key, FREE_BYTES + wal + FREE_PER_TEMPLATE * template.bytes, wal_mount)
         if key not in self._packed:
             self._watcher.setup(f"packing template {template.key} into a disk")
