@@ -23,6 +23,8 @@ from pgherd.drivers.pgbench_output import read_report
 from pgherd.metrics.sampler import SamplingView, ServerView
 from pgherd.metrics.server_statistics import DATABASE, PG_IO
 from pgherd.model.load import Load
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import SampleSource
 from pgherd.studies import isolation
 
 ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "TZ": "UTC"}
@@ -121,6 +123,43 @@ def test_samplers_see_what_happens(server: Running) -> None:
         time.sleep(0.1)
     assert after["checkpoint.requested"] == before["checkpoint.requested"] + 1
     assert all(after[name] >= value for name, value in before.items() if name != "vacuum.workers")
+
+
+def test_a_statement_that_the_server_refuses_ends_no_other_statement(server: Running, tmp_path: Path) -> None:
+    """As on an Aurora reader, which lacks functions that PostgreSQL has."""
+    good = SampleSource("db", "server:a/pg", "sql", server.conninfo, "SELECT 1")
+    bad = SampleSource("replication", "server:a/pg", "sql", server.conninfo, "SELECT pg_no_such_function()")
+    seldom = "SELECT 1 / (mod(extract(epoch FROM clock_timestamp())::numeric * 4, 2) >= 1)::int"
+    later = SampleSource("waits", "server:a/pg", "sql", server.conninfo, seldom)
+    sampling = LocalNode().sample([good, bad, later], str(tmp_path / "spool"), 0.1)
+    time.sleep(1.5)
+    sampling.stop()
+    lines = [json.loads(line) for line in (tmp_path / "spool").read_text().splitlines()]
+    counts = {index: [line.get("error") is None for line in lines if line.get("i") == index] for index in range(3)}
+    assert counts[1] == [False] * 3, "it is not asked again"
+    assert all(counts[0]) and len(counts[0]) > 4
+    assert True in counts[2] and False in counts[2], "what is refused now and then is asked again"
+
+
+def test_a_lost_connection_is_opened_again(server: Running, tmp_path: Path) -> None:
+    """As after a restart of a pooler in the hours of a soak."""
+    source, spool = SampleSource("db", "server:a/pg", "sql", server.conninfo, "SELECT pg_backend_pid()"), tmp_path / "spool"
+    sampling = LocalNode().sample([source], str(spool), 0.1)
+
+    def backends() -> list[str]:
+        answers = [json.loads(line).get("raw") for line in spool.read_text().splitlines() if '"raw"' in line]
+        return list(dict.fromkeys(answer for answer in answers if answer))
+
+    deadline = time.monotonic() + 60
+    while not backends():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    ((pid,),) = json.loads(backends()[0])
+    server.query(f"SELECT pg_terminate_backend({int(pid)})")
+    while len(backends()) < 2:
+        assert time.monotonic() < deadline, spool.read_text()[-500:]
+        time.sleep(0.1)
+    sampling.stop()
 
 
 @pytest.mark.parametrize("rate", [None, 200.0])

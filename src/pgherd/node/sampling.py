@@ -7,11 +7,14 @@ miss the tick.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import select
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from psycopg import pq
@@ -23,6 +26,9 @@ from pgherd.node.switches import Switches
 
 _LAST_ANSWERS_TIMEOUT_S = 2.0
 _PREPARE_TIMEOUT_S = 10.0
+_MAX_REFUSALS = 3
+_RECONNECT_S = 5.0
+"""Seconds between two attempts to open a lost connection again."""
 _READ, _END = b"r", b"x"
 _READ_BYTES = 65536
 _MIN_INCOMPLETE_BYTES = 2048
@@ -43,6 +49,7 @@ class SampledConnection:
         if self.connection.status != pq.ConnStatus.OK:
             raise OSError(self.connection.get_error_message().strip())
         self._prepared: dict[str, bytes] = {}
+        self._names = 0
         self._pooled: bool | None = None
         self.busy: int | None = None
         self.waiting: list[int] = []
@@ -66,7 +73,8 @@ class SampledConnection:
             return
         name = self._prepared.get(statement)
         if name is None:
-            name = f"s{len(self._prepared)}".encode()
+            self._names += 1
+            name = f"s{self._names}".encode()
             self.connection.send_prepare(name, statement.encode())
             self._await()
             self._prepared[statement] = name
@@ -97,6 +105,10 @@ class SampledConnection:
             raise OSError(failure)
         return value
 
+    def forget(self, statement: str) -> None:
+        """Prepare a statement again at its next use: what it reads may have changed."""
+        self._prepared.pop(statement, None)
+
     def receive(self) -> list[list[str | None]] | None:
         """Return the rows, or None while the answer is incomplete.
 
@@ -118,6 +130,12 @@ class SampledConnection:
             raise OSError(failure)
         return rows
 
+    @property
+    def usable(self) -> bool:
+        """Return True if the connection can run a statement, also after one that the server refused."""
+        idle = pq.TransactionStatus.IDLE
+        return self.connection.status == pq.ConnStatus.OK and self.connection.transaction_status == idle
+
     def close(self) -> None:
         self.connection.finish()
 
@@ -138,6 +156,8 @@ class LocalSampling:
         self._switches: dict[int, Switches] = {}
         self._sources: list[SampleSource] = []
         self._gone: set[int] = set()
+        self._refused: Counter[int] = Counter()
+        self._reconnect_at: dict[str, float] = {}
         self._lock = threading.Lock()
         self._stop, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lines: list[str] = []
@@ -167,7 +187,7 @@ class LocalSampling:
             self._lines.append(json.dumps({"sources": descriptions, "first": first}, separators=(",", ":")))
 
     def backends(self) -> dict[str, int]:
-        return {conninfo: probe.backend for conninfo, probe in self._probes.items()}
+        return {conninfo: probe.backend for conninfo, probe in list(self._probes.items())}
 
     def stop(self) -> None:
         os.write(self._wake, _END)
@@ -204,7 +224,7 @@ class LocalSampling:
                 return True
             for index, source in fast:
                 probe = self._probes.get(source.where)
-                if probe is not None and probe.busy is None and (step * source.times).is_integer():
+                if probe is not None and probe.busy is None and index not in self._gone and (step * source.times).is_integer():
                     self._send(index, source)
         return False
 
@@ -264,6 +284,7 @@ class LocalSampling:
         probe = self._probes.get(source.where)
         if probe is None:
             self._record(time.time(), index, None, "not connected")
+            self._reconnect(source.where)
             return
         if probe.busy is not None:
             if index not in probe.waiting and index != probe.busy:
@@ -273,7 +294,20 @@ class LocalSampling:
             probe.send(source.statement)
             probe.busy = index
         except Exception as error:
-            self._drop(index, source.where, error)
+            self._failed(index, source.where, error)
+
+    def _reconnect(self, conninfo: str) -> None:
+        """Open a lost connection again, in a thread, because a server that does not answer must not delay other samples."""
+        if time.monotonic() < self._reconnect_at.get(conninfo, 0.0):
+            return
+
+        def connect() -> None:
+            with contextlib.suppress(OSError):
+                self._probes[conninfo] = SampledConnection(conninfo)
+            self._reconnect_at[conninfo] = time.monotonic() + _RECONNECT_S
+
+        self._reconnect_at[conninfo] = math.inf
+        threading.Thread(target=connect, name="pgherd-reconnect", daemon=True).start()
 
     def _collect(self, until: float, *, last: bool) -> bool:
         """Collect answers until the time ``until``.
@@ -281,7 +315,7 @@ class LocalSampling:
         Return True as soon as the loop should stop.
         """
         while True:
-            busy = {p.connection.socket: p for p in self._probes.values() if p.busy is not None}
+            busy = {p.connection.socket: p for p in list(self._probes.values()) if p.busy is not None}
             remaining = until - time.monotonic()
             if remaining <= 0 or (last and not busy):
                 return False
@@ -303,17 +337,35 @@ class LocalSampling:
             if rows is None:
                 return
             self._record(time.time(), index, json.dumps(rows, separators=(",", ":")))
-            probe.busy = None
-            if probe.waiting:
-                self._send(waiting := probe.waiting.pop(0), self._sources[waiting])
+            self._refused[index] = 0
         except Exception as error:
-            self._drop(index, source.where, error)
+            self._failed(index, source.where, error)
+        else:
+            self._send_next(probe)
 
-    def _drop(self, index: int, conninfo: str, error: Exception) -> None:
+    def _send_next(self, probe: SampledConnection) -> None:
+        probe.busy = None
+        if probe.waiting:
+            self._send(waiting := probe.waiting.pop(0), self._sources[waiting])
+
+    def _failed(self, index: int, conninfo: str, error: Exception) -> None:
+        """Record an error. Without a usable connection, all statements of the server fail until it is opened again.
+
+        A statement that the server refuses several times in a row is given up, so that it does not fill the server's log.
+        """
         self._record(time.time(), index, None, str(error).strip())
-        probe = self._probes.pop(conninfo, None)
-        if probe is not None:
+        probe = self._probes.get(conninfo)
+        if probe is None:
+            return
+        if not probe.usable:
+            del self._probes[conninfo]
             probe.close()
+            return
+        probe.forget(self._sources[index].statement)
+        self._refused[index] += 1
+        if self._refused[index] == _MAX_REFUSALS:
+            self._gone.add(index)
+        self._send_next(probe)
 
     def _record(self, at: float, index: int, raw: str | None, error: str = "") -> None:
         line = reading_line(at, index, raw, error or None)
