@@ -260,7 +260,9 @@ def test_privileges_and_the_extension_are_required(pgherd, servers, tmp_path):
     source.sql("CREATE DATABASE plain")
     words = ("--out", str(tmp_path / "out"), "--duration", "1s")
     assert "no extension pg_stat_statements" in pgherd("capture", source.dsn("plain"), *words).message
-    source.sql("CREATE EXTENSION pg_stat_statements", "plain")
+    source.sql("CREATE EXTENSION pg_stat_statements VERSION '1.8'", "plain")
+    assert "run ALTER EXTENSION pg_stat_statements UPDATE" in pgherd("capture", source.dsn("plain"), *words).message, "after pg_upgrade"
+    source.sql("ALTER EXTENSION pg_stat_statements UPDATE", "plain")
     assert "GRANT pg_monitor" in pgherd("capture", source.dsn("plain", "guest"), *words).message
     ended = pgherd("capture", source.dsn("plain"), *words)
     assert ended.code == 2 and "no statement ran" in ended.message and not (tmp_path / "out").exists()

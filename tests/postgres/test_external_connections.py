@@ -7,7 +7,7 @@ import pytest
 
 from pgherd.model.errors import UsageError
 from pgherd.postgres import external_connections
-from pgherd.postgres.external_connections import driver_parameters, explicit_parameters, reason_not_read_only
+from pgherd.postgres.external_connections import driver_parameters, explicit_parameters, reason_not_read_only, refuses_options
 
 # ---- parameters
 
@@ -57,6 +57,25 @@ def test_no_secret_and_no_address_is_passed_on():
     for secret in set(external_connections.SECRET_KEYWORDS) - {"password"}:
         with pytest.raises(UsageError, match=f"^{secret} cannot be passed on to pgbench"):
             driver_parameters({**given, secret: "x"}, tls=True)
+
+
+def test_files_are_found_from_another_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ca.pem").write_text("")
+    given = {"sslrootcert": "ca.pem", "sslcert": "/etc/none.crt", "sslkey": "none.key"}
+    assert driver_parameters(given, tls=False) == given | {"sslrootcert": f"{tmp_path}/ca.pem"}
+
+
+@pytest.mark.parametrize(
+    ("message", "refused"),
+    [
+        ("FATAL:  unsupported startup parameter: options", True),
+        ("FATAL:  Feature not supported: RDS Proxy currently doesn't support command-line options.", True),
+        ('FATAL:  password authentication failed for user "a"', False),
+    ],
+)
+def test_a_pooler_that_refuses_options_is_recognised(message, refused):
+    assert refuses_options(psycopg.OperationalError(message)) is refused
 
 
 def test_default_files_are_this_users(bare):

@@ -38,6 +38,8 @@ include_dir 'conf.d'
 def test_fit_by_reason() -> None:
     ignored = {"port": "5433", "ssl_key_file": "x", "recovery_target_xid": "7", "a.b": "1"}
     ignored |= {"log_line_prefix": "%h ", "log_checkpoints": "off"}
+    # Of the role or database that reads them, such as ALTER ROLE monitoring SET search_path.
+    ignored |= {"search_path": "app", "default_transaction_read_only": "on", "statement_timeout": "5s", "role": "app"}
     accepted, dropped = fit({"work_mem": "1MB", **ignored}, set())
     assert accepted == {"work_mem": "1MB"}
     assert {setting.name for setting in dropped} == set(ignored)

@@ -149,6 +149,7 @@ def test_a_guest_is_given_what_its_server_needs_and_its_system():
     small = guest_memory_needed({"shared_buffers": "32MB", "max_connections": "20"})
     assert 256 * 2**20 <= small <= 448 * 2**20 and small % (64 * 2**20) == 0
     assert guest_memory_needed({"shared_buffers": "1GB", "max_connections": "20"}) >= small + 2**30 - 64 * 2**20
+    assert guest_memory_needed({"shared_buffers": "4096", "max_connections": "20"}) == small, "pages of 8 kB"
 
 
 CGROUP = capabilities_of("cgroup")

@@ -20,6 +20,7 @@ from psycopg.rows import dict_row
 from pgherd.capture.model import Counters, ForeignKey, Function, Source, SourceColumn, SourceTable, Statement, Type, Values, quoted
 from pgherd.capture.scripts import MAX_SCRIPTS, is_control
 from pgherd.model.errors import UsageError
+from pgherd.postgres.statement_statistics import OUTDATED
 from pgherd.workloads.script_parser import without_comments
 
 if TYPE_CHECKING:
@@ -230,6 +231,8 @@ def _counters(connection: psycopg.Connection[Any], statistics: sql.Identifier) -
         rows = _rows(connection, _COUNTERS, statements=statistics, database=sql.SQL(_DATABASE))
     except errors.ObjectNotInPrerequisiteState:
         raise UsageError("pg_stat_statements is not loaded; add it to shared_preload_libraries and restart the server") from None
+    except errors.UndefinedColumn:
+        raise UsageError(f"{OUTDATED}; run ALTER EXTENSION pg_stat_statements UPDATE") from None
     return {row.pop("queryid"): Counters(**row) for row in rows}
 
 

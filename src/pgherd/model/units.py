@@ -57,6 +57,15 @@ def required_marks(texts: Iterable[str]) -> set[Mark]:
     return required
 
 
+def parse_buffers(text: str) -> int:
+    """Convert a value of shared_buffers to bytes: a size with a unit, or a number of pages of 8 kB.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    return 8192 * int(text) if text.isdecimal() else parse_bytes(text)
+
+
 def parse_bytes(text: str | int) -> int:
     """Parse ``8GB``, ``512 MiB``, ``64k`` or a number of bytes. Prefixes are powers of 1024, as in PostgreSQL.
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pgherd.host import shared_memory
 from pgherd.model.errors import TrialError, UsageError
-from pgherd.model.units import parse_bytes
+from pgherd.model.units import parse_buffers
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres.disk_space import check_space, patience
 from pgherd.postgres.installations import Installation
@@ -22,9 +22,7 @@ from pgherd.postgres.templates import Template
 
 def cached(template: Template, settings: Mapping[str, str]) -> bool:
     """Return True if shared_buffers can cache all databases of the template."""
-    buffers = settings.get("shared_buffers", "128MB")
-    size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a plain number is in blocks
-    return size >= sum(template.databases.values())
+    return parse_buffers(settings.get("shared_buffers", "128MB")) >= sum(template.databases.values())
 
 
 def clone(node: Node, template: Template, destination: str, account: str | None) -> float:

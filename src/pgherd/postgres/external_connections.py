@@ -90,6 +90,9 @@ def driver_parameters(parameters: dict[str, str], *, tls: bool) -> dict[str, str
             f"{', '.join(secrets)} cannot be passed on to pgbench; remove it from the service file, and use a password or a key"
         )
     passed = {name: value for name, value in parameters.items() if name not in (*_REPLACED, "password")}
+    # The driver runs in another directory. sslrootcert=system is no file.
+    files = {keyword: passed[keyword] for keyword in FILE_KEYWORDS if passed.get(keyword, "system") != "system"}
+    passed |= {keyword: os.path.abspath(path) for keyword, path in files.items() if os.path.isfile(path)}
     if tls:
         directory = os.path.join(os.path.expanduser("~"), ".postgresql")
         defaults = {keyword: os.path.join(directory, name) for keyword, name in FILE_KEYWORDS.items() if keyword not in passed}
@@ -158,8 +161,8 @@ def socket_address(address: str, port: int) -> str:
 # ---- poolers
 
 
-REFUSED_OPTIONS = "unsupported startup parameter"
-"""Part of PgBouncer's message that refuses startup options. PostgreSQL has no such message."""
+_REFUSED_OPTIONS = ("unsupported startup parameter", "doesn't support command-line options")
+"""Parts of the messages with which PgBouncer and RDS Proxy refuse startup options. PostgreSQL has no such message."""
 # Sources of a setting, in pg_settings, that apply to all sessions of a user.
 _PERSISTENT = frozenset(("configuration file", "command line", "environment variable", "global", "database", "user", "database user"))
 _STATE = """SELECT current_setting('transaction_read_only'), source, pg_backend_pid()
@@ -175,6 +178,11 @@ class Pooler:
 
     name: str
     shared: bool = False
+
+
+def refuses_options(error: Exception) -> bool:
+    """Return whether a pooler refused a connection because of its options."""
+    return any(text in str(error) for text in _REFUSED_OPTIONS)
 
 
 def is_pooled(connection: psycopg.Connection[Any]) -> bool:

@@ -16,7 +16,9 @@ A password in a DSN stays in this process, stored under the DSN without it. Reco
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -275,7 +277,7 @@ def require_reachable(found: ExternalDatabaseInfo, *, builtin: bool, writes: boo
     if builtin and missing:
         raise UsageError(
             f"database '{found.database}' of {option} {found.dsn} has no {', '.join(missing)}, required by pgbench's scripts; pgherd "
-            f"creates nothing on an external server; create them with: pgbench -i -s {scale or 10} '{found.dsn}'"
+            f"creates nothing on an external server; create them with: pgbench -i -s {scale or 10} {shlex.quote(found.dsn)}"
         )
     if scale is not None and found.scale is not None and scale != found.scale:
         raise UsageError(f"--scale is {scale}, but pgbench's tables at {option} {found.dsn} have scale {found.scale}; leave --scale out")
@@ -336,7 +338,8 @@ class ExternalServer:
             if path and node.exists(path):
                 self._parameters[keyword] = f"{passfile}-{keyword}"
                 _write_private(node, self._parameters[keyword], node.read(path), account)
-        self._environment = {}
+        # The cache of Kerberos tickets belongs to this account.
+        self._environment = {name: os.environ[name] for name in ("KRB5CCNAME",) if account is None and name in os.environ}
         if password:
             _write_passfile(node, passfile, password, account)
             self._environment["PGPASSFILE"] = self._parameters["passfile"] = passfile
@@ -448,7 +451,7 @@ def _connect(dsn: str, *, read_only: bool = True, required: bool = True, option:
             return _allowed(_Session(connection, None, may_write), dsn, required=read_only and required, option=option)
         connection.close()
     except psycopg.Error as error:
-        if external_connections.REFUSED_OPTIONS not in str(error):
+        if not external_connections.refuses_options(error):
             raise UsageError(_no_connection(dsn, error, option)) from None
     try:
         found, may_write = external_connections.examine_pooler(partial(_open, dsn, options=""))

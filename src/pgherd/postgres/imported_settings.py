@@ -18,6 +18,7 @@ _NETWORK = "private servers need neither TLS nor network authentication"
 _LOG = "the log is a file next to the data directory"
 _REPLICATION = "a private server neither archives nor replicates"
 _LOCALE = "the private server has the C locale and UTC"
+_SESSION = "it is of the sessions of a role or database, and would apply while pgherd loads and samples"
 _PATH = "the path or object does not exist for a private server"
 
 _DROPPED: Mapping[str, str] = {
@@ -31,6 +32,8 @@ _DROPPED: Mapping[str, str] = {
     **dict.fromkeys(
         ("stats_temp_directory", "temp_tablespaces", "default_tablespace", "dynamic_library_path", "extension_control_path"), _PATH
     ),
+    **dict.fromkeys(("search_path", "role", "default_transaction_read_only", "default_transaction_deferrable"), _SESSION),
+    **dict.fromkeys(("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"), _SESSION),
     "client_encoding": "set by each connection",
     "application_name": "set by each connection",
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pgherd.model.errors import UsageError
-from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.model.units import format_bytes, parse_buffers
 
 MB = 2**20
 
@@ -137,9 +137,9 @@ def choose_settings(
 
 
 def _bytes_of(shared_buffers: str) -> int:
-    """Convert to bytes (a plain number is in pages of 8 kB). Return 0 for a value that PostgreSQL rejects."""
+    """Convert to bytes. Return 0 for a value that PostgreSQL rejects."""
     try:
-        return int(shared_buffers) * 8192 if shared_buffers.isdigit() else parse_bytes(shared_buffers)
+        return parse_buffers(shared_buffers)
     except UsageError:
         return 0
 

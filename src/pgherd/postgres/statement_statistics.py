@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 TOP = 10
 """Statements that are kept of each server and phase."""
+OUTDATED = "pg_stat_statements is of an older PostgreSQL than the server, as after pg_upgrade"
 _MAX_TEXT = 1000
 _SCHEMA = """SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
 WHERE e.extname = 'pg_stat_statements'"""
+_LOOK = "SELECT toplevel FROM {schema}.pg_stat_statements(false) LIMIT 1"
 _COUNTERS = """SELECT coalesce(queryid::text, ''), sum(calls)::bigint, sum(total_exec_time)::float8, sum(rows)::bigint,
        sum(shared_blks_hit)::bigint, sum(shared_blks_read)::bigint, sum(wal_bytes)::bigint
 FROM {schema}.pg_stat_statements(false)
@@ -46,7 +48,9 @@ def why_unreadable(connection: psycopg.Connection[Any]) -> str:
             "CREATE EXTENSION pg_stat_statements;"
         )
     try:
-        connection.execute(f"SELECT FROM {found[0]}.pg_stat_statements(false) LIMIT 1".encode())
+        connection.execute(_LOOK.format(schema=found[0]).encode())
+    except psycopg.errors.UndefinedColumn:
+        return f"{OUTDATED}. As its owner, run ALTER EXTENSION pg_stat_statements UPDATE;"
     except psycopg.errors.ObjectNotInPrerequisiteState:
         return "pg_stat_statements is not loaded. Add it to shared_preload_libraries, and restart the server."
     except psycopg.Error as error:

@@ -19,7 +19,7 @@ from pgherd.model.deployment import Container, CpuMode, Host, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import Swap
-from pgherd.model.units import Size, format_bytes, parse_bytes
+from pgherd.model.units import Size, format_bytes, parse_buffers
 from pgherd.node.protocol import Node
 from pgherd.postgres import settings
 from pgherd.postgres.huge_pages import HugePageNeed
@@ -383,7 +383,7 @@ def complete_limits(
 
 def guest_memory_needed(chosen: Mapping[str, str]) -> int:
     """Return the memory (bytes, a multiple of 64 MB) that a guest needs for a server with these settings."""
-    buffers = parse_bytes(chosen.get("shared_buffers", "128MB"))
+    buffers = parse_buffers(chosen.get("shared_buffers", "128MB"))
     need = settings.memory_needed(buffers, int(chosen.get("max_connections", "100"))) + guests.GUEST_SYSTEM
     return -(-need // _WHOLE) * _WHOLE
 

@@ -61,6 +61,13 @@ def test_all_schemes_have_the_same_resources(make_options):
         assert set(deployment.addresses()) == set(addresses(scheme))
 
 
+def test_buffers_without_a_unit_are_pages(make_options):
+    """To PostgreSQL, shared_buffers = 16384 are 128 MB."""
+    options = make_options(settings={"shared_buffers": "16384"})
+    ((_, _, server),) = deploy(options, "shared-server").servers()
+    assert server.settings["shared_buffers"] == "256MB"
+
+
 def test_limits_by_scheme(make_options):
     options = make_options(iops=500, cpu_weight=300)
     found = {scheme: [(c.name, c.cpu_mode, c.weight, c.iops) for _, c in deploy(options, scheme).containers()] for scheme in SCHEMES}

@@ -207,6 +207,7 @@ def test_without_repeats_no_pair_is_named(options):
     given = options(links=LINKS, streams=(1, 2, 4), repeats=1)
     analysis = STUDY.analyse(given, measured(given, FULL))
     assert "each alone, carry 4.95 Gbit/s to 9.31 Gbit/s; one stream" in analysis.answer
+    assert analysis.grade == "B", "no finding has an interval"
 
 
 def test_the_matrix_has_a_row_for_each_sender(between):

@@ -95,7 +95,7 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
         load = replace(preparation.load, scale=scale)
         host = preparation.share
         cpu = choose_cpu(preparation.containers, CPU_SHARE * host.cores / databases)
-        if any(name.partition("=")[0].strip() == "shared_buffers" for name in request.set):
+        if any(name.partition("=")[0].strip().lower() == "shared_buffers" for name in request.set):
             raise UsageError("--set shared_buffers: consolidation varies this setting; give --shared-buffers-percent instead")
         minimum = databases * share if policy is None else budget_for(databases, share, policy.overhead)
         _require_budget(host.memory, databases, share, minimum)

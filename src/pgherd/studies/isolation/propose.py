@@ -14,7 +14,7 @@ from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Ho
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.model.units import parse_bytes
+from pgherd.model.units import parse_buffers
 from pgherd.studies.isolation.options import ALONE, FIO, FIO_BYTES, SHARED, IsolationOptions, Scheme
 from pgherd.study import trial_schedule
 from pgherd.study.trial_schedule import Point, SchedulePlan
@@ -150,5 +150,5 @@ def _container(options: IsolationOptions, scheme: Scheme, name: str, servers: tu
 def _server(options: IsolationOptions, name: str, databases: tuple[Database, ...]) -> Server:
     settings = dict(options.settings)
     if len(databases) > 1 and "shared_buffers" in settings:
-        settings["shared_buffers"] = f"{len(databases) * parse_bytes(settings['shared_buffers']) // 2**20}MB"
+        settings["shared_buffers"] = f"{len(databases) * parse_buffers(settings['shared_buffers']) // 2**20}MB"
     return options.own_server(name, databases, settings)

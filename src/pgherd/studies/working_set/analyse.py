@@ -75,7 +75,7 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
             "extra_memory": extra_memory_rows(options, curves),
         },
         warnings=warnings,
-        next_steps=_next_steps(findings, curves),
+        next_steps=_next_steps(options, findings, curves),
         figures={"curves": [_figure_curve(trials) for trials in curves]},
     )
 
@@ -179,7 +179,7 @@ def _warnings(options: WorkingSetOptions, curves: Sequence[SweepTrials], results
     return warnings
 
 
-def _next_steps(findings: dict[str, Finding], curves: Sequence[SweepTrials]) -> list[str]:
+def _next_steps(options: WorkingSetOptions, findings: dict[str, Finding], curves: Sequence[SweepTrials]) -> list[str]:
     """Report estimates that disagree, and the study that uses the working sets."""
     steps = []
     for trials in curves:
@@ -198,7 +198,11 @@ def _next_steps(findings: dict[str, Finding], curves: Sequence[SweepTrials]) -> 
     sizes = [f"{math.ceil(value)}MB" for _, value in sorted(sets.items(), reverse=True) if value is not None]
     if sizes and len(sizes) == len(sets):
         ends = ",".join(dict.fromkeys([sizes[0], sizes[-1]]))
-        steps.append(f"pgherd consolidation --working-set-size {ends}: measure overcommitment of these")
+        workload = options.scripts[0].source.removeprefix("builtin:") if options.workload == "pgbench" else options.workload
+        load = "" if options.init else f" --workload {workload} --scale {options.scale} --memory {options.configured_memory}MB"
+        steps.append(
+            f"pgherd consolidation{load} --working-set-size {ends}, and this run's other options of the workload: measure overcommitment"
+        )
     return steps
 
 
