@@ -115,9 +115,27 @@ def directory(tmp_path):
 
 def test_stop_ends_the_agent_and_removes_its_directory(directory):
     path, process = directory
-    assert act({"action": "stop", "directory": str(path), "python": "/bin/false"}) == {"how": "ended"}
+    assert act({"action": "stop", "directory": str(path), "python": "/bin/false"}) == {"how": "ended", "left": []}
     assert process.wait(5) == -signal.SIGTERM and not path.exists() and not path.parent.exists()
-    assert act({"action": "stop", "directory": str(path), "python": "/bin/true"}) == {"how": "gone already"}
+    assert act({"action": "stop", "directory": str(path), "python": "/bin/true"}) == {"how": "gone already", "left": []}
+
+
+@pytest.mark.parametrize(
+    ("prints", "left"),
+    [
+        ('{"actions": ["removed x", "not undone: a mount"], "clean": false}', ["not undone: a mount"]),
+        ("Traceback", ["pgherd clean ended with exit code 1: "]),
+    ],
+)
+def test_what_a_killed_agent_left_is_said(tmp_path, prints, left):
+    """clean ends with exit code 1 if something remains."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho '{prints}'\nexit 1\n")
+    python.chmod(0o755)
+    assert act({"action": "stop", "directory": str(tmp_path / "agents/none"), "python": str(python)}) == {
+        "how": "gone already",
+        "left": left,
+    }
 
 
 @pytest.mark.parametrize("changed", ["start", "boot"])
@@ -125,7 +143,7 @@ def test_another_process_of_the_same_pid_is_left_alone(directory, changed):
     path, process = directory
     pid, start, boot = (path / "pid").read_text().split()
     (path / "pid").write_text(f"{pid} 1 {boot}\n" if changed == "start" else f"{pid} {start} of-another-boot\n")
-    assert act({"action": "stop", "directory": str(path), "python": "/bin/true"}) == {"how": "gone already"}
+    assert act({"action": "stop", "directory": str(path), "python": "/bin/true"}) == {"how": "gone already", "left": []}
     assert process.poll() is None
 
 

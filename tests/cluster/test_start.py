@@ -130,6 +130,9 @@ def test_a_host_that_cannot_be_reached_stays_written_down(own_directories, fake)
     cluster_file.save(
         ClusterRecord(name="default", id="1", address="tls://127.0.0.1:4", pid=os.getpid(), start=(time or 0) + 1, hosts=agents)
     )
+    fake |= {"a": {"how": "gone already", "left": ["not undone: a mount"]}, "b": UsageError("host b cannot be reached")}
+    said = []
+    assert start.stop("default", said.append) == ["a", "b"] and "a: not undone: a mount" in said
     fake |= {"a": {"how": "ended"}, "b": UsageError("host b cannot be reached")}
     messages = []
     assert start.stop("default", messages.append) == ["b"]

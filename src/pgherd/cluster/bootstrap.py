@@ -90,7 +90,7 @@ def _start(orders: dict[str, Any]) -> dict[str, Any]:
 def _stop(orders: dict[str, Any]) -> dict[str, Any]:
     directory = Path(orders["directory"])
     running = _running(directory)
-    how = "gone already"
+    how, left = "gone already", []
     if running is not None:
         pid = running[0]
         os.kill(pid, signal.SIGTERM)
@@ -104,11 +104,16 @@ def _stop(orders: dict[str, Any]) -> dict[str, Any]:
             how = "killed"
     if how != "ended":  # an agent that did not end by itself has not cleaned up
         clean = [orders["python"], "-I", "-m", "pgherd", "clean", "--json"]
-        subprocess.run(clean, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        cleaned = subprocess.run(clean, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        if cleaned.returncode != 0:
+            try:
+                left = [text for text in json.loads(cleaned.stdout)["actions"] if text.startswith("not undone")]
+            except ValueError:
+                left = [f"pgherd clean ended with exit code {cleaned.returncode}: {cleaned.stderr.strip()[-300:]}"]
     shutil.rmtree(directory, ignore_errors=True)
     if directory.parent.is_dir() and not any(directory.parent.iterdir()):
         directory.parent.rmdir()
-    return {"how": how}
+    return {"how": how, "left": left}
 
 
 def _log(orders: dict[str, Any]) -> dict[str, Any]:

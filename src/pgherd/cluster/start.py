@@ -84,9 +84,11 @@ def start(wanted: StartRequest, say: Say) -> ClusterRecord:
 
 
 def stop(name: str, say: Say, *, forget: bool = False) -> list[str]:
-    """Stop the agents, each of which stops what it runs, then the scheduler. Return the hosts that could not be reached.
+    """Stop the agents, each of which stops what it runs, then the scheduler. Return the hosts on which something is left.
 
-    These stay recorded, unless ``forget``. Raises UsageError if there is no such cluster.
+    These could not be reached, or could not be cleaned. They stay recorded, unless ``forget``.
+
+    Raises UsageError if there is no such cluster.
     """
     known = cluster_file.load(name)
     if known is None:
@@ -96,12 +98,14 @@ def stop(name: str, say: Say, *, forget: bool = False) -> list[str]:
     def stop_agent(agent: AgentRecord) -> str | None:
         orders = {"action": "stop", "directory": agent.directory, "python": agent.python}
         try:
-            how = ssh.run(agent.name, orders, timeout=_STOP_TIMEOUT_S)["how"]
+            answer = ssh.run(agent.name, orders, timeout=_STOP_TIMEOUT_S)
         except PgherdError as error:
             say(f"{agent.name}: not stopped: {error}")
             return agent.name
-        say(f"{agent.name}: {how}")
-        return None
+        say(f"{agent.name}: {answer['how']}")
+        for sentence in answer.get("left", ()):
+            say(f"{agent.name}: {sentence}")
+        return agent.name if answer.get("left") else None
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         unreached = [host for host in pool.map(stop_agent, known.hosts) if host is not None]
