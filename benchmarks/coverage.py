@@ -209,6 +209,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes  [default: 1]")
     options = parser.parse_args()
     runs = options.pairs or (20 if options.quick else RUNS)
+    before = outcome.cpu_seconds()
     seed = outcome.seed_of(options)
     figures, raw = [], []
     with ProcessPoolExecutor(options.jobs) as pool:
@@ -229,7 +230,7 @@ def main() -> None:
                 )
                 outcome.say(f"{case}: {quantity}: {f'{100 * found.value:.1f} % {found.note}' if found else 'no interval in any run'}")
     settings = {"runs": runs, "points": list(choose_points(CORES, VCPUS)), "goal": f"{LEAST:g} to {MOST:g}"}
-    outcome.conclude(outcome.Outcome("coverage", options.quick, seed, settings, figures, raw), options)
+    outcome.conclude(outcome.Outcome("coverage", options.quick, seed, settings, figures, raw, outcome.noise_since(before)), options)
 
 
 def figure(name: str, values: Sequence[bool | None], without_goal: bool) -> Figure | None:

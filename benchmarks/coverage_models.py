@@ -101,6 +101,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes  [default: 1]")
     options = parser.parse_args()
     runs = options.pairs or (20 if options.quick else RUNS)
+    before = outcome.cpu_seconds()
     seed = outcome.seed_of(options)
     figures, raw = [], []
     with ProcessPoolExecutor(options.jobs) as pool:
@@ -117,7 +118,7 @@ def main() -> None:
                 raw.append({"case": case, "quantity": quantity, **counts})
                 outcome.say(f"{case}: {quantity}: {f'{100 * found.value:.1f} %' if found else 'no interval in any run'}")
     settings = {"runs": runs, "repeats": REPEATS, "goal": f"{LEAST:g} to {MOST:g}"}
-    outcome.conclude(outcome.Outcome("coverage_models", options.quick, seed, settings, figures, raw), options)
+    outcome.conclude(outcome.Outcome("coverage_models", options.quick, seed, settings, figures, raw, outcome.noise_since(before)), options)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--more", action="store_true", help="go on: add tries to those of the last result until there are --pairs of each")
     options = parser.parse_args()
     wanted = options.pairs or (1 if options.quick else TRIES)
-    budget = options.budget or ("25s" if options.quick else None)
+    budget = options.time_budget or ("25s" if options.quick else None)
     series = tuple(options.series or SERIES)
     settings = {
         "budget of a try": budget or "compare's default",
@@ -147,9 +147,9 @@ def tried(place: Path, series: str, truth: Mapping[str, Any] | None, budget: str
         "ratio": ends(row.get("ratio_to_baseline")),
         "floor": ends(row.get("aa_ratio")),
         "truth": right,
-        "host_cores": cores(rows),
+        "cores": cores(rows),
         "blocks": document["findings"].get("blocks", {"value": 0})["value"],
-        "duration": seconds,
+        "seconds": seconds,
         "noise": outcome.noise_since(before),
         "seed": seed,
         "grade": document["grade"],

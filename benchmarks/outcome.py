@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -175,6 +176,10 @@ def noise_since(before: dict[str, float]) -> dict[str, float]:
     return {"busy share": (after["busy"] - before["busy"]) / passed, "steal share": (after["steal"] - before["steal"]) / passed}
 
 
+_added_to: dict[str, str] = {}
+"""Date and commit of the first measurements of a result that this process adds to."""
+
+
 def blocks_before(benchmark: str, options: argparse.Namespace, settings: dict[str, Any]) -> list[dict[str, Any]]:
     """What the last result measured one by one, so that quiet hours add up.
 
@@ -197,9 +202,11 @@ def document_before(
     if not file.is_file():
         raise UsageError(f"{asked}: there is no {file} to add to; leave {asked} out")
     document: dict[str, Any] = json.loads(file.read_text())
+    global _added_to
     then, now = ({name: value for name, value in all_.items() if name not in free} for all_ in (document["settings"], settings))
     if then != now:
         raise UsageError(f"{asked}: {file} was measured with {then}, not with {now}; leave {asked} out")
+    _added_to = document.get("first") or {"date": document.get("date", ""), "commit": document.get("commit", "")}
     return document
 
 
@@ -227,6 +234,8 @@ def store(outcome: Outcome, options: argparse.Namespace) -> Path | None:
         "benchmark": outcome.benchmark,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": commit(),
+        **({"first": _added_to} if _added_to else {}),
+        "arguments": [] if _added_to else _arguments(sys.argv[1:]),
         "pgherd": pgherd.__version__,
         "quick": outcome.quick,
         "machine": options.machine or machine_words(),
@@ -238,6 +247,12 @@ def store(outcome: Outcome, options: argparse.Namespace) -> Path | None:
     }
     write(target, document_text(document, outcome.raw))
     return target
+
+
+def _arguments(words: Sequence[str]) -> list[str]:
+    """Arguments without files and without the name of the machine, which the document has."""
+    kept = [word for before, word in pairwise(["", *words]) if before not in ("--out", "--machine")]
+    return [word for word in kept if word not in ("--out", "--machine") and "/" not in word]
 
 
 @cache

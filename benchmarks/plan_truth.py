@@ -10,6 +10,7 @@ are by the curve of the calibration, for p95 within a limit. A class is right if
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import random
@@ -17,6 +18,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,13 +135,29 @@ def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
         ("overloaded hosts predicted", [said for said, seen in over if seen], PREDICTED_GOAL, 1.0, "at least 90 %"),
         ("false alarms of hosts", [said for said, seen in over if not seen], 0.0, ALARM_GOAL, "at most 10 %"),
     ):
-        if hits:
+        if hits and name.startswith("slots"):
+            estimate = _of_plans(hits, raw)
+            made.append(Figure.of(name, "%", estimate.scaled(100), goal, outcome.met(estimate, least=least, most=most)))
+        elif hits:
             estimate = share_interval(sum(hits), len(hits))
             made.append(Figure.of(name, "%", estimate.scaled(100), goal, outcome.met(estimate, least=least, most=most)))
     alone = [abs(s["measured"] / s["without reference"] - 1) <= 0.1 for s in slots]
     note = "without the reference database"
-    made.append(Figure.of("slots within 10 %, without", "%", share_interval(sum(alone), len(alone)).scaled(100), note=note))
+    made.append(Figure.of("slots within 10 %, without", "%", _of_plans(alone, raw).scaled(100), note=note))
     return [*made, *_memory_and_latency(hosts.values())]
+
+
+def _of_plans(hits: Sequence[bool], plans: Sequence[Mapping[str, Any]]) -> Estimate:
+    """Return a share of all slots with an interval over the plans, each of which has one calibration.
+
+    If the plans do not differ, their number alone bounds the share, as that of a single outcome of each.
+    """
+    left = iter(hits)
+    shares = [statistics.fmean(itertools.islice(left, len(plan["slots"]))) for plan in plans if plan["slots"]]
+    if len(set(shares)) == 1:
+        return share_interval(round(shares[0] * len(shares)), len(shares))
+    found = mean_interval(shares)
+    return found if found.high is None else replace(found, high=min(found.high, 1.0))
 
 
 def _memory_and_latency(hosts: Iterable[Sequence[Mapping[str, Any]]]) -> list[Figure]:

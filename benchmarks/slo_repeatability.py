@@ -72,7 +72,7 @@ def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
     """Answers that agree, intervals that hold the median answer, and the longest run. An open answer agrees with none."""
     answers, n = [row["capacity"][0] for row in raw if row["capacity"][0] is not None], len(raw)
     near = agreeing(answers)
-    goal, met = f"at least {AGREEING} of {RUNS}", near >= AGREEING if n >= RUNS else None
+    goal, met = f"at least {AGREEING} of {RUNS}", near * RUNS >= AGREEING * n if n >= RUNS else None
     made = [Figure.of("answers within one database of each other", "ratio", share_interval(near, n), goal, met, f"{near} of {n}")]
     if answers:
         middle = statistics.median_low(answers)

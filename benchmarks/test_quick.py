@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -84,6 +86,21 @@ def test_controller_constants(quick):
     assert all(0 < value <= 1 for row in rows for value in row["throughput"] if value is not None)
 
 
+def test_repeatability(quick):
+    rows = quick("repeatability")["raw"]
+    assert len(rows) == 2 and all(row["range"] for row in rows)
+
+
+@pytest.mark.parametrize("name", ["coverage", "coverage_models", "steal_pairs"])
+def test_simulated_studies(quick, name):
+    document = quick(name)
+    assert len(document["figures"]) > 3 and not any(figure["met"] is False and figure["n"] >= 100 for figure in document["figures"])
+
+
+def test_balloon_oracle(quick):
+    assert quick("balloon_grid", "--oracle")["raw"]
+
+
 def test_sampling(quick):
     document = quick("sampling", "--databases", "2", "3")
     assert {row["databases"] for row in document["raw"]} == {2, 3}
@@ -115,9 +132,11 @@ def test_slo_repeatability(quick):
 
 
 def test_provision(quick):
-    for pair in quick("provision", "--databases", "2")["raw"]:
-        for side in pair.values():
-            assert sum(side[name] for name in ("containers", "copies", "starts") if name in side) == pytest.approx(side["ready"], abs=1e-3)
+    began = time.monotonic()
+    pairs = quick("provision", "--databases", "2")["raw"]
+    sides = [side for pair in pairs for side in pair.values()]
+    assert sides and sum(side["ready"] for side in sides) < time.monotonic() - began
+    assert all(side[name] > 0 for side in sides for name in ("containers", "copies", "starts") if name in side)
 
 
 def test_orders(quick):

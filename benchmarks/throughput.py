@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--vcpus", type=int, default=1, help="the container's CPUs  [default: 1]")
     parser.add_argument("--scale", type=int, default=10, help="pgbench scale  [default: 10]")
     parser.add_argument("--clients", type=int, default=2, help="clients  [default: 2]")
-    parser.add_argument("--until", type=float, metavar="W", help="go on until both half widths are at most W (0.005)")
+    parser.add_argument("--until", type=float, metavar="W", help="go on until a half width is at most W (0.005)")
     parser.add_argument("--more", action="store_true", help="add to the blocks of the last result, which had the same settings")
     parser.add_argument("--limit", type=int, default=400, help="most blocks with --until  [default: 400]")
     options = parser.parse_args()
