@@ -38,6 +38,7 @@ PATIENCE = 120.0
 """No step takes this long unless it hangs."""
 
 _LIMITS = Thresholds()
+_NOT_BY_LOAD = {"cached", "huge-pages", "exit-code", "values-extracted"}
 _BUSY = {"steal": _LIMITS.max_steal, "background-cpu": _LIMITS.max_background_cpu}
 
 _JOURNAL = re.compile(r"-(\d+)-[0-9a-f]{8}\.jsonl$")
@@ -156,7 +157,7 @@ class Program:
         Each trial records both. Where they are within the limits, what taints all trials is a fault. A trial that did not finish counts
         only if none did, because a study may try a size that is too small.
         """
-        busy, quiet = set(), []
+        busy, quiet, faults = set(), [], []
         trials = self.trials()
         assert trials
         for trial in [trial for trial in trials if trial["error"] is None] or trials:
@@ -164,10 +165,12 @@ class Program:
             shares = [(check["name"], re.match(r"(-?[0-9.]+)\W*%", check["observed"])) for check in checks if check["name"] in _BUSY]
             above = {f"{name} {share[0]}" for name, share in shares if share and float(share[1]) / 100 > _BUSY[name]}
             busy |= above
+            taints = [check for check in checks if check["result"] == "fail" and check["severity"] == "taint"]
+            faults.append({check["name"] for check in taints} & _NOT_BY_LOAD)
             if not above:
-                taints = [check for check in checks if check["result"] == "fail" and check["severity"] == "taint"]
                 quiet.append([trial["error"], *taints] if trial["error"] else taints)
         assert not quiet or not all(quiet), quiet
+        assert not set.intersection(*faults), "a failed check of every trial that no other load causes"
         return busy
 
     def ended_well(self, ended: Ended) -> None:

@@ -129,7 +129,9 @@ def test_the_demo_ends_with_what_was_seen_and_leaves_nothing(pgherd) -> None:
     assert said.code == 0, said
     document = json.loads(said.out)
     assert document["finished"] and [phase["busy"] for phase in document["phases"]] == ["a", "b"]
-    assert all(set(moment["sides"]) == {"a", "b"} for moment in document["moments"])
+    moments = document["moments"]
+    assert moments and all(set(moment["sides"]) == {"a", "b"} for moment in moments)
+    assert any(side["ballooned"] > 0 for moment in moments for side in moment["sides"].values())
     pgherd.nothing_left()
 
 
