@@ -325,9 +325,11 @@ class Remedy(NamedTuple):
     container: bool
     version: Literal["v1", "v2"]
     right: str
+    delegated: bool = True
 
 
 REMEDIES = [
+    Remedy("a user's systemd that delegates memory and pids only", None, 1000, False, "v2", "Delegate=cpu cpuset io", delegated=False),
     Remedy("root in a plain Docker container", errno.EROFS, 0, True, "v2", "run --privileged"),
     Remedy("root in a plain Docker container, v1", errno.EROFS, 0, True, "v1", "run --privileged"),
     Remedy("a user in a container", errno.EROFS, 1000, True, "v2", "run --privileged"),

@@ -30,7 +30,7 @@ def pgherd(*words: str, before: str, directory: Path, home: bool = True) -> subp
 
 @pytest.mark.parametrize("row", REMEDIES, ids=lambda row: row.report)
 def test_advice_fits_the_cause(row: Remedy) -> None:
-    text = remedy(row.number, uid=row.uid, container=row.container, version=row.version)
+    text = remedy(row.number, uid=row.uid, container=row.container, version=row.version, delegated=row.delegated)
     assert row.right in text
     assert row.uid != 0 or "run pgherd as root," not in text
 

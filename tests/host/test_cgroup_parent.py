@@ -73,8 +73,12 @@ def test_without_delegation_the_way_to_it_is_named(tmp_path: Path, fake) -> None
 
 def test_missing_controllers_are_named(tmp_path: Path, fake) -> None:
     node = fake.unified(tmp_path, SCOPE, controllers="memory pids", may_write=UNIFIED + SCOPE)
-    with pytest.raises(cgroup_parent.CgroupUnavailable, match="was not given the cpu controller"):
+    with pytest.raises(cgroup_parent.CgroupUnavailable, match=r"was not given the cpu controller.*delegate\.conf.*log in again"):
         cgroup_parent.find(node)
+    login = fake.unified(tmp_path / "login", "/user.slice/user-1000.slice/session-3.scope", controllers="memory pids")
+    with pytest.raises(cgroup_parent.CgroupUnavailable, match="start it with `systemd-run --user") as error:
+        cgroup_parent.find(login)
+    assert "delegate.conf" not in str(error.value), "a session has fewer controllers than what systemd-run starts"
 
 
 def test_a_second_run_in_the_same_scope_uses_the_same_base(tmp_path: Path, fake) -> None:

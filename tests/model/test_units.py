@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 import pgherd
 from pgherd.model.errors import UsageError
-from pgherd.model.units import Duration, Size, format_bytes, format_seconds, parse_bytes, parse_seconds
+from pgherd.model.units import Duration, Size, format_bytes, format_seconds, parse_buffers, parse_bytes, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,10 @@ def test_quantities_of_options_are_texts_in_the_schema():
 def test_other_quantities_of_options_are_rejected(options, message):
     with pytest.raises(ValidationError, match=message):
         Options.model_validate(options)
+
+
+@pytest.mark.parametrize(("text", "size"), [("16384", 2**27), ("128MB", 2**27), ("0", 0)])
+def test_buffers_without_a_unit_are_pages_of_8_kb(text, size):
+    assert parse_buffers(text) == size
+    with pytest.raises(UsageError, match="is not a memory size"):
+        parse_buffers(f"{text}x")

@@ -9,6 +9,7 @@ import pytest
 import pgherd
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.store.open_run import Run, open_run
+from pgherd.store.version_1 import ENTITIES, METRICS
 
 
 @pytest.fixture
@@ -61,6 +62,15 @@ def test_samples_of_one_sampler_have_a_column_for_each_metric(run):
     assert len(cpu) == 3 * len(run.results)
     with pytest.raises(UsageError, match="no samples of 'none'; its samplers are cgroup_memory, cpu"):
         run.samples("none")
+
+
+def test_samples_of_an_older_version_have_the_present_names(run_on_disk, run):
+    former, present = next(iter(METRICS.items()))
+    kind, now = next(iter(ENTITIES.items()))
+    file = next(run_on_disk.glob("trials/0001/samples")) / "older.parquet"
+    duckdb.sql(f"SELECT 1.0 AS t, '{kind}:a' AS entity, 7.0 AS \"{former}\"").write_parquet(str(file))
+    samples = run.samples("older")
+    assert samples.columns == ["trial", "t", "entity", present] and samples.fetchall() == [("0001", 1.0, f"{now}:a", 7.0)]
 
 
 def test_all_samples_are_one_long_table(run):

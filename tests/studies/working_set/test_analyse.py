@@ -62,6 +62,12 @@ def test_working_sets(analysed):
     assert analysis.answer.startswith("The container's working set is 2")
 
 
+def test_the_next_step_is_of_the_same_databases(analysed):
+    """consolidation would choose another workload, and a scale by its memory."""
+    steps = [step for step in analysed().next_steps if "pgherd consolidation" in step]
+    assert len(steps) == 1 and " --workload select-only --scale 10 --memory 400MB --working-set-size " in steps[0], steps
+
+
 def test_headroom_and_rate(analysed):
     analysis = analysed().findings
     assert analysis["configured"].value == 800
