@@ -69,7 +69,8 @@ LIMITS = {
         "Only the case without swap. Cgroup v1 keeps a limit that the kernel refuses, so pgherd lowers it step by step to a little more "
         "than the memory in use. For too large native pools each was refused. Every lower limit, and no larger one, has a transaction of "
         "104 to 111 ms, because the kernel throttles reclaim for 100 ms. The native pool for the middle has them, too. At 100 %, before "
-        "any change, the balloon is empty and no page is read. Two full CPUs have modes of 55 and 105 thousand transactions per second, "
+        "any change, the balloon is empty, no page is read, and an idle balloon takes 0.3 % of CPU ([balloon](#balloon), 200 pairs). Two "
+        "full CPUs have modes of 55 and 105 thousand transactions per second, "
         "and a few trials do not show how often each pool is in which: `pgherd balloon limits --pools large,balloon --limits 100,100 "
         "--repeats 4 --duration 8s --swap none` had 92 for the balloon and 94 for the native pool (4 trials each, none tainted)."
     ),
