@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -43,6 +44,24 @@ def test_fewer_than_three_repeats_have_no_interval_and_say_so(few: list[float]) 
         assert "no interval" in found.note
 
 
+@pytest.mark.parametrize(
+    ("n", "low", "high"),
+    [(6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (15, 4, 12), (20, 6, 15), (50, 18, 33), (100, 40, 61), (10_000, 4902, 5099)],
+)
+def test_ranks_of_the_median_are_those_of_the_tables(n: int, low: int, high: int) -> None:
+    """Ranks at 95 % as in any table of the sign test, such as Conover's A3."""
+    found = median_interval([float(value) for value in range(n, 0, -1)])
+    assert (found.low, found.high) == (low, high)
+
+
+@pytest.mark.parametrize("n", [6, 7, 9, 12, 25])
+def test_the_median_of_a_skewed_distribution_is_covered(n: int) -> None:
+    rng = random.Random(f"median {n}")
+    found = [median_interval([rng.expovariate(1) for _ in range(n)]) for _ in range(2000)]
+    covered = sum(one.low <= math.log(2) <= one.high for one in found) / len(found)
+    assert covered > 0.94
+
+
 def test_nothing_has_no_mean() -> None:
     for call in (mean_interval, median_interval):
         with pytest.raises(ValueError):
@@ -57,7 +76,9 @@ def test_nothing_has_no_mean() -> None:
 def test_the_value_lies_in_its_interval(repeats: list[float]) -> None:
     mean = mean_interval(repeats)
     assert mean.low is not None or "range from" in mean.note
-    for found in (*([mean] if mean.low is not None else []), median_interval(repeats), ratio_of_means(repeats, repeats)):
+    median = median_interval(repeats)
+    assert (median.low is None) == (len(repeats) < 6)
+    for found in (*(one for one in (mean, median) if one.low is not None), ratio_of_means(repeats, repeats)):
         assert found.low is not None
         assert found.high is not None
         assert found.low <= found.value * (1 + 1e-9)

@@ -1,12 +1,11 @@
 """Confidence intervals for means, medians and ratios of few repeats.
 
-With fewer than three repeats there is no interval, and the note has the reason: the spread of two values is unreliable.
+With fewer than three repeats, six of a median, there is no interval, and the note has the reason: the spread of two values is unreliable.
 """
 
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -86,8 +85,11 @@ def share_interval(hits: int, n: int, confidence: float = 0.95) -> Estimate:
     return Estimate(hits / n, low, high, confidence, n, "share of the trials, Clopper-Pearson interval")
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 1000, seed: int = 1) -> Estimate:
-    """Estimate the median with a percentile bootstrap interval over the repeats.
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate:
+    """Estimate the median with the exact interval of order statistics (Hahn and Meeker, Statistical Intervals, section 5.2).
+
+    From the k-th smallest to the k-th largest of n values it covers with 1 - 2 P(B < k), where B is binomial of n and 1/2, in any
+    distribution. Fewer than six values do not reach 95 %.
 
     Raises:
         ValueError: no values.
@@ -95,14 +97,23 @@ def median_interval(values: Sequence[float], confidence: float = 0.95, resamples
     n = len(values)
     if n == 0:
         raise ValueError("a median needs at least one value")
-    median = float(statistics.median(values))
-    if n < LEAST:
-        return Estimate(median, None, None, None, n, "median of repeats", _too_few(n))
-    rng = random.Random(seed)
-    draws = sorted(statistics.median(rng.choices(values, k=n)) for _ in range(resamples))
-    tail = (1 - confidence) / 2
-    low, high = draws[int(tail * (resamples - 1))], draws[math.ceil((1 - tail) * (resamples - 1))]
-    return Estimate(median, float(low), float(high), confidence, n, f"median of repeats, percentile bootstrap of {resamples} resamples")
+    ordered = sorted(values)
+    median = float(statistics.median(ordered))
+    outside = _rank(n, (1 - confidence) / 2)
+    if outside == 0:
+        least = math.ceil(1 - math.log2(1 - confidence))
+        return Estimate(median, None, None, None, n, "median of repeats", f"no interval: {n} repeats, a median needs at least {least}")
+    return Estimate(median, float(ordered[outside - 1]), float(ordered[n - outside]), confidence, n, "median of repeats, order statistics")
+
+
+def _rank(n: int, tail: float) -> int:
+    """Return the largest k with P(B < k) at most ``tail``, where B is binomial of n and 1/2. From 1,000 on by the normal approximation."""
+    if n > 1000:
+        return math.floor(n / 2 + statistics.NormalDist().inv_cdf(tail) * math.sqrt(n) / 2)
+    k, below = 0, 0.0
+    while (below := below + math.comb(n, k) / 2**n) <= tail:
+        k += 1
+    return k
 
 
 def ratio_of_means(numerator: Sequence[float], denominator: Sequence[float], confidence: float = 0.95) -> Estimate:
