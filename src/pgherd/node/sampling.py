@@ -7,9 +7,7 @@ miss the tick.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import os
 import select
 import threading
@@ -28,7 +26,7 @@ _LAST_ANSWERS_TIMEOUT_S = 2.0
 _PREPARE_TIMEOUT_S = 10.0
 _MAX_REFUSALS = 3
 _RECONNECT_S = 5.0
-"""Seconds between two attempts to open a lost connection again."""
+"""Seconds for an attempt to open a lost connection again, and between two of them."""
 _READ, _END = b"r", b"x"
 _READ_BYTES = 65536
 _MIN_INCOMPLETE_BYTES = 2048
@@ -43,9 +41,9 @@ class SampledConnection:
     Statements are prepared, but not behind a connection pooler: they would stay in a session that it shares.
     """
 
-    def __init__(self, conninfo: str) -> None:
-        """Connect; raises OSError with libpq's message."""
-        self.connection = pq.PGconn.connect(conninfo.encode())
+    def __init__(self, conninfo: str, connection: pq.abc.PGconn | None = None) -> None:
+        """Connect, or use a connection that is open; raises OSError with libpq's message."""
+        self.connection = connection or pq.PGconn.connect(conninfo.encode())
         if self.connection.status != pq.ConnStatus.OK:
             raise OSError(self.connection.get_error_message().strip())
         self._prepared: dict[str, bytes] = {}
@@ -157,7 +155,8 @@ class LocalSampling:
         self._sources: list[SampleSource] = []
         self._gone: set[int] = set()
         self._refused: Counter[int] = Counter()
-        self._reconnect_at: dict[str, float] = {}
+        self._reopen_at: dict[str, float] = {}
+        self._opening: dict[str, tuple[pq.abc.PGconn, int]] = {}
         self._lock = threading.Lock()
         self._stop, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lines: list[str] = []
@@ -179,7 +178,7 @@ class LocalSampling:
                 try:
                     self._probes[source.where] = SampledConnection(source.where)
                 except OSError:
-                    continue  # the spool has the reason at each tick
+                    self._reopen_at[source.where] = time.monotonic()
         with self._lock:
             first = len(self._sources)
             self._sources.extend(sources)
@@ -194,6 +193,8 @@ class LocalSampling:
         self._thread.join()
         for number in (self._spool, self._stop, self._wake, *self._files.values()):
             os.close(number)
+        for connection, _ in self._opening.values():
+            connection.finish()
         if self.error is not None:
             raise self.error
 
@@ -284,7 +285,8 @@ class LocalSampling:
         probe = self._probes.get(source.where)
         if probe is None:
             self._record(time.time(), index, None, "not connected")
-            self._reconnect(source.where)
+            if source.where in self._reopen_at:
+                self._reopen(source.where)
             return
         if probe.busy is not None:
             if index not in probe.waiting and index != probe.busy:
@@ -296,18 +298,27 @@ class LocalSampling:
         except Exception as error:
             self._failed(index, source.where, error)
 
-    def _reconnect(self, conninfo: str) -> None:
-        """Open a lost connection again, in a thread, because a server that does not answer must not delay other samples."""
-        if time.monotonic() < self._reconnect_at.get(conninfo, 0.0):
+    def _reopen(self, conninfo: str) -> None:
+        """Go on to open a lost connection, as far as that needs no waiting. Each tick calls it until the connection is there or fails."""
+        now = time.monotonic()
+        opening = self._opening.get(conninfo)
+        if opening is None:
+            if now >= self._reopen_at[conninfo]:
+                self._reopen_at[conninfo] = now + _RECONNECT_S
+                self._opening[conninfo] = pq.PGconn.connect_start(conninfo.encode()), pq.PollingStatus.WRITING
             return
-
-        def connect() -> None:
-            with contextlib.suppress(OSError):
-                self._probes[conninfo] = SampledConnection(conninfo)
-            self._reconnect_at[conninfo] = time.monotonic() + _RECONNECT_S
-
-        self._reconnect_at[conninfo] = math.inf
-        threading.Thread(target=connect, name="pgherd-reconnect", daemon=True).start()
+        connection, status = opening
+        while status in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+            if connection.status == pq.ConnStatus.BAD or not _ready(connection.socket, write=status == pq.PollingStatus.WRITING):
+                break
+            status = connection.connect_poll()
+        self._opening[conninfo] = connection, status
+        if status == pq.PollingStatus.OK and conninfo not in self._probes:
+            self._probes[conninfo] = SampledConnection(conninfo, connection)
+            del self._opening[conninfo], self._reopen_at[conninfo]
+        elif connection.status == pq.ConnStatus.BAD or status == pq.PollingStatus.FAILED or now >= self._reopen_at[conninfo]:
+            connection.finish()
+            del self._opening[conninfo]
 
     def _collect(self, until: float, *, last: bool) -> bool:
         """Collect answers until the time ``until``.
@@ -360,6 +371,7 @@ class LocalSampling:
         if not probe.usable:
             del self._probes[conninfo]
             probe.close()
+            self._reopen_at[conninfo] = time.monotonic()
             return
         probe.forget(self._sources[index].statement)
         self._refused[index] += 1
@@ -393,6 +405,12 @@ def reading_line(when: float, index: int, raw: str | None, error: str | None = N
     """
     suffix = "" if error is None else f',"error":{json.dumps(error)}'
     return f'{{"t":{when:.6f},"i":{index},"raw":{json.dumps(raw)}{suffix}}}'
+
+
+def _ready(number: int, *, write: bool) -> bool:
+    poll = select.poll()
+    poll.register(number, select.POLLOUT if write else select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _readable(numbers: Iterable[int], seconds: float) -> list[int]:
