@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -213,12 +214,16 @@ def clean(kernels: bool, as_json: bool) -> int:
     """Remove cached root images and initramfs files that no guest uses. 'pgherd clean' removes the leftovers of killed guests."""
     from dataclasses import asdict
 
-    from pgherd.host import paths
+    from pgherd.host import journal, paths
+    from pgherd.model.errors import UsageError
     from pgherd.model.units import format_bytes
     from pgherd.node.local import LocalNode
     from pgherd.runtimes.vm import boot_images, virtual_machine
 
-    used = [path for guest in virtual_machine.running_guests(LocalNode()) for path in guest.files]
+    node = LocalNode()
+    if active := journal.running(node, paths.state_dir()):
+        raise UsageError(f"run {active[0]} is active and may boot guests from these images; wait until it has ended")
+    used = [path for guest in virtual_machine.running_guests(node) for path in guest.files]
     removed, kept = boot_images.clean(str(paths.cache_dir()), used, kernels=kernels)
     if as_json:
         print_document(
@@ -312,10 +317,9 @@ def _show_guest(booted: SingleGuest, seconds: float | None) -> None:
     ]
     if instance is not None and instance.access is not None:
         access = instance.access
-        psql = (
-            f"PGPASSFILE={access.password_file} {instance.installation.tool('psql')} -h {access.host} -p {access.port} -U {instance.user}"
-        )
-        rows.append(("server", f"{psql} {booted.database}"))
+        words = ["-h", access.host, "-p", str(access.port), "-U", instance.user, str(booted.database)]
+        psql = shlex.join([instance.installation.tool("psql"), *words])
+        rows.append(("server", f"PGPASSFILE={shlex.quote(access.password_file)} {psql}"))
     rows.append(("shell", f"pgherd vm shell {guest.name}"))
     rows.append(("end", "on Ctrl-C" if seconds is None else f"after {format_seconds(seconds)}, or on Ctrl-C"))
     _print_rows(rows)

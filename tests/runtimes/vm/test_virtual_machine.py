@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -311,6 +312,42 @@ def test_a_command_s_output_and_exit_code(shell: str) -> None:
 
 def test_a_failing_command_s_exit_code(shell: str) -> None:
     assert virtual_machine.run_on_console(shell, "(exit 3)", 20) == (3, "")
+
+
+@pytest.mark.parametrize("code", [10, 127, 255])
+def test_an_exit_code_that_arrives_byte_by_byte(tmp_path: Path, code: int) -> None:
+    """A serial line has no messages."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(tmp_path / "console"))
+    server.listen()
+
+    def answer() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(4096)
+            for byte in f"pgherd-begin\nout\npgherd-done-{code}\r\n".encode():
+                connection.sendall(bytes([byte]))
+                time.sleep(0.001)
+
+    threading.Thread(target=answer, daemon=True).start()
+    assert virtual_machine.run_on_console(str(tmp_path / "console"), "x", 20) == (code, "out\n")
+    server.close()
+
+
+def test_a_guest_that_ends_before_its_command(tmp_path: Path) -> None:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(tmp_path / "console"))
+    server.listen()
+
+    def end() -> None:
+        connection, _ = server.accept()
+        connection.recv(4096)
+        connection.close()
+
+    threading.Thread(target=end, daemon=True).start()
+    with pytest.raises(TrialError, match="the guest ended before 'poweroff -f' did"):
+        virtual_machine.run_on_console(str(tmp_path / "console"), "poweroff -f", 20)
+    server.close()
 
 
 def test_a_command_that_does_not_end(shell: str) -> None:

@@ -14,7 +14,8 @@ from pgherd.node.protocol import Command, Completed, Node
 from pgherd.postgres.disk_space import check_space, used_bytes
 from pgherd.postgres.templates import Template
 
-_TIMEOUT_S = 600.0
+_TIMEOUT_S = 3600.0
+"""As for a copy of the finished disk. It is a guard against a hang."""
 _MIN_BYTES = 16 * 2**20
 _INODE_BYTES = 256
 _BYTES_PER_INODE, _MAX_FREE_INODES = 32768, 65536
@@ -114,19 +115,23 @@ def pack_template(
     stage = Path(scratch)
     top = stage / "data-disk"
     node.make_dir(scratch, mode=0o700)
-    top.mkdir(exist_ok=True)
-    entry = pwd.getpwnam(account)
-    _staged(node, template.data_dir, str(top / "data"), account)
-    packed = []
-    if wal is not None:
-        wal_stage = stage / "wal-disk"
-        wal_stage.mkdir()
-        (top / "data" / "pg_wal").rename(wal_stage / "wal")
-        (top / "data" / "pg_wal").symlink_to(f"{wal_mount}/wal")
-        os.chown(top / "data" / "pg_wal", entry.pw_uid, entry.pw_gid, follow_symlinks=False)
-        packed.append(pack(node, str(wal_stage), wal, free=wal_free, account=account))
-    packed.insert(0, pack(node, str(top), image, free=free, account=account))
-    node.remove_tree(str(stage))
+    try:
+        top.mkdir(exist_ok=True)
+        entry = pwd.getpwnam(account)
+        _staged(node, template.data_dir, str(top / "data"), account)
+        packed = []
+        if wal is not None:
+            wal_stage = stage / "wal-disk"
+            wal_stage.mkdir()
+            (top / "data" / "pg_wal").rename(wal_stage / "wal")
+            (top / "data" / "pg_wal").symlink_to(f"{wal_mount}/wal")
+            os.chown(top / "data" / "pg_wal", entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+            packed.append(pack(node, str(wal_stage), wal, free=wal_free, account=account))
+        packed.insert(0, pack(node, str(top), image, free=free, account=account))
+    except TimeoutError as error:
+        raise TrialError(str(error)) from None
+    finally:
+        node.remove_tree(str(stage))
     return packed
 
 

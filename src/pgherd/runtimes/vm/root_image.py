@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pgherd.host.server_user import require_initdb
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres.installations import Installation, library_dirs, user_for
@@ -72,7 +73,12 @@ class RootImage:
 
 
 def guest_account(account: str | None) -> str:
-    """Return the user that servers run as in a guest: ``account``, or the current one. The agent runs as root."""
+    """Return the user that servers run as in a guest: ``account``, or the current one. The agent runs as root.
+
+    Raises:
+        CapabilityError: the current uid has no entry among the users.
+    """
+    require_initdb(account)
     return pwd.getpwuid(os.getuid()).pw_name if account is None else account
 
 
@@ -207,6 +213,14 @@ def _python(tree: GuestTree) -> tuple[str, list[str]]:
     return interpreter, list(dict.fromkeys(extensions))
 
 
+def _group_name(number: int) -> str:
+    """Return the name of a group. Images of containers often have none for the group of an account."""
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return f"group{number}"
+
+
 def _system(tree: GuestTree, installation: Installation, user: str) -> None:
     """Create accounts, mount points, time zones and the locale."""
     for path in ("/bin", "/sbin", "/proc", "/sys", "/dev", "/run", "/mnt", "/home", "/var/lib"):
@@ -216,7 +230,7 @@ def _system(tree: GuestTree, installation: Installation, user: str) -> None:
         tree.make(path, 0o1777)
     entry = pwd.getpwnam(user)
     accounts = ["root:x:0:0:root:/root:/bin/sh\n", *([f"{user}:x:{entry.pw_uid}:{entry.pw_gid}::/tmp:/bin/sh\n"] if entry.pw_uid else [])]
-    groups = ["root:x:0:\n", *([f"{grp.getgrgid(entry.pw_gid).gr_name}:x:{entry.pw_gid}:\n"] if entry.pw_gid else [])]
+    groups = ["root:x:0:\n", *([f"{_group_name(entry.pw_gid)}:x:{entry.pw_gid}:\n"] if entry.pw_gid else [])]
     tree.write("/etc/passwd", "".join(accounts))
     tree.write("/etc/group", "".join(groups))
     tree.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")

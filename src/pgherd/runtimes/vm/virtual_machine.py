@@ -321,7 +321,7 @@ def parse_guest(pid: int, argv: Sequence[str], status: str) -> RunningGuest:
 
 LEAVE_CONSOLE = b"\x1d"
 """Ctrl-], which leaves the console as in telnet."""
-_BEGIN, _DONE = "pgherd-begin", re.compile(r"pgherd-done-(\d+)")
+_BEGIN, _DONE = "pgherd-begin", re.compile(r"pgherd-done-(\d+)\n")
 
 
 def connect_console(path: str) -> socket.socket:
@@ -348,9 +348,14 @@ def run_on_console(path: str, text: str, timeout: float = 60.0) -> tuple[int, st
         output, deadline = "", time.monotonic() + timeout
         while not (end_mark := _DONE.search(output)):
             ready, _, _ = select.select([connection], [], [], max(0.0, deadline - time.monotonic()))
-            data = connection.recv(65536) if ready else b""
-            if not data:
+            if not ready:
                 raise TrialError(f"'{text}' did not end within {timeout:.0f} s on the guest's console")
+            try:
+                data = connection.recv(65536)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                raise TrialError(f"the guest ended before '{text}' did")
             output += data.decode(errors="replace").replace("\r", "")
     return int(end_mark[1]), output[: end_mark.start()].partition(f"{_BEGIN}\n")[2]
 
