@@ -10,6 +10,8 @@ from pgherd.store.run_directory import RunDirectory
 
 
 def test_the_schema_is_json(capsys):
+    assert run(["run", "--print-schema", "--json"]) == 0
+    assert "properties" in capsys.readouterr().out
     assert run(["run", "--print-schema"]) == 0
     assert "density" in json.loads(capsys.readouterr().out)["$defs"]
 

@@ -86,6 +86,7 @@ def test_commands_are_a_shell_script(runs, name, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["last", "1", "--repro-script", "--json"], "--repro-script prints a script and --json a document; give one of them"),
         (["last", "--repro-script"], "--repro-script requires a trial; run {name} has trials 1 to "),
         (["last", "999"], "run {name} has no trial '999'; it has 0001"),
         (["last", "x"], "run {name} has no trial 'x'"),

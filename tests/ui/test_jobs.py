@@ -165,6 +165,13 @@ def test_a_budget_beyond_laptop_size_is_too_long(started_jobs, monkeypatch):
         started_jobs.start(plan, agreed=True)
 
 
+def test_without_a_budget_reruns_count(started_jobs, monkeypatch):
+    document = {"seconds": 1600, "options": {"time_budget": None}, "trials": [{"seconds": 400}] * 4, "max_trials": 6}
+    stubbed(monkeypatch, f"import json; print(json.dumps({document!r}))")
+    plan = started_jobs.plan("consolidation", {})
+    assert plan.longest == 2400 and plan.too_long
+
+
 def test_a_resumed_run_is_known_at_the_latest_when_its_process_has_ended(started_jobs, monkeypatch, runs):
     stubbed(monkeypatch, "pass")
     record = runs / FIRST / "run.json"

@@ -13,7 +13,7 @@ import click
 from pydantic import ValidationError
 
 from pgherd.cli.metrics_options import metrics_options
-from pgherd.cli.output import json_option, progress_console, runs_option, yes_option
+from pgherd.cli.output import json_option, print_document, progress_console, runs_option, yes_option
 from pgherd.model.errors import UsageError
 from pgherd.model.text import clean as clean_text
 from pgherd.study.study import studies, study_of
@@ -37,7 +37,10 @@ def command(scenario: Path | None, print_schema: bool, dry_run: bool, no_report:
     from pgherd.prepare.requests import json_schema, read_scenario
 
     if print_schema:
-        click.echo(json.dumps(json_schema(), indent=2))
+        if as_json:
+            print_document(json_schema())
+        else:
+            click.echo(json.dumps(json_schema(), indent=2))
         return 0
     if scenario is None:
         raise click.UsageError("name a scenario file, or give --print-schema")

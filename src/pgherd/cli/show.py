@@ -117,6 +117,8 @@ def command(run: str, trial: str | None, repro_script: bool, runs: Path, as_json
     if result is None:
         raise UsageError(f"run {directory.name} has no trial '{trial}'; it has {', '.join(result.id for result in results)}")
     path = directory.path / "trials" / result.id
+    if repro_script and as_json:
+        raise UsageError("--repro-script prints a script and --json a document; give one of them")
     if repro_script:
         from pgherd.report.repro_script import script
 

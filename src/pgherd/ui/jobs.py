@@ -72,9 +72,12 @@ class RunPlan:
 
     @property
     def longest(self) -> float:
-        """Longest possible time under load, in seconds. Further repeats may use the whole time budget."""
+        """Longest possible time under load, in seconds. Further repeats may use the whole time budget. Without one there are reruns."""
         options = self.document.get("options") or {}
-        return max(self.seconds, float(options.get("time_budget") or 0.0))
+        budget = float(options.get("time_budget") or 0.0)
+        seconds = [float(trial["seconds"]) for trial in self.document.get("trials") or ()]
+        reruns = max(int(self.document.get("max_trials") or 0) - len(seconds), 0)
+        return max(self.seconds, budget) if budget else self.seconds + reruns * max(seconds, default=0.0)
 
 
 @dataclass
