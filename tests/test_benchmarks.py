@@ -229,7 +229,7 @@ def test_equal_loads_in_a_quota_share_what_they_get(modules):
 def test_phases_are_judged_together_by_rate_lag_switch_and_cpu(modules):
     tenants = importlib.import_module("tenants")
     phase = {"tenants": 40, "due": 100.0, "done": 99.0, "behind": 0, "lag unknown": 0, "switch ms": 15.0, "own CPU": 2.0}
-    rows = [{"phases": [phase] * 8, "pgherd by clock": 2.5, "backends by clock": 1.0} for _ in range(3)]
+    rows = [{"phases": [phase] * 8, "pgherd by clock": 2.5, "backends by clock": 1.0} for _ in range(6)]
     met = {figure.name.partition(": ")[2]: figure.met for figure in tenants.phase_figures(rows)}
     assert met["transactions ÷ due, of a phase"] and met["from the first to the last switch, median"]
     assert met["phases of a tenant that miss its rate by more than 2 %"] and met["pgherd and its backends in phases"]

@@ -124,7 +124,8 @@ def test_stop_ends_the_agent_and_removes_its_directory(directory):
     ("prints", "left"),
     [
         ('{"actions": ["removed x", "not undone: a mount"], "clean": false}', ["not undone: a mount"]),
-        ("Traceback", ["pgherd clean ended with exit code 1: "]),
+        ("Killed", ["pgherd clean ended with exit code 1: Killed"]),
+        ('{"error": "no state"}', ['pgherd clean ended with exit code 1: {"error": "no state"}']),
     ],
 )
 def test_what_a_killed_agent_left_is_said(tmp_path, prints, left):

@@ -108,8 +108,8 @@ def _stop(orders: dict[str, Any]) -> dict[str, Any]:
         if cleaned.returncode != 0:
             try:
                 left = [text for text in json.loads(cleaned.stdout)["actions"] if text.startswith("not undone")]
-            except ValueError:
-                left = [f"pgherd clean ended with exit code {cleaned.returncode}: {cleaned.stderr.strip()[-300:]}"]
+            except (ValueError, KeyError, TypeError):  # clean failed itself
+                left = [f"pgherd clean ended with exit code {cleaned.returncode}: {(cleaned.stderr or cleaned.stdout).strip()[-300:]}"]
     shutil.rmtree(directory, ignore_errors=True)
     if directory.parent.is_dir() and not any(directory.parent.iterdir()):
         directory.parent.rmdir()

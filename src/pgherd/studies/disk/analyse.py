@@ -235,8 +235,10 @@ def _next_steps(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[s
     busy = [group for group in groups if bottleneck(options, group, single_volume_groups(groups, group)) == "fio-cpu"]
     if any(not options.synchronous(disk) for group in busy for disk in options.volumes_of(group.volume)):
         steps.append("CPU of fio: one job reached its maximum; use more jobs with --numjobs")
-    elif busy:
-        steps.append(f"CPU of fio: one job reached its maximum; use more jobs with --iodepth, of which {MAX_JOBS} are the most")
+    elif options_of_depth := {
+        "--iodepth" if g.test.random else "--sequential-iodepth" for g in busy if options.depth_of(g.test) < MAX_JOBS
+    }:
+        steps.append(f"CPU of fio: one job reached its maximum; use more jobs with {' and '.join(sorted(options_of_depth))}")
     return steps
 
 

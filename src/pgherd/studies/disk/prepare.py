@@ -94,7 +94,7 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
     if request.numjobs is not None and all(map(options.synchronous, disks)):
         raise UsageError(
             f"--numjobs {request.numjobs}: each job has one I/O in flight here, because direct I/O or an asynchronous engine is missing; "
-            "set the number of jobs with --iodepth"
+            "set the number of jobs with --iodepth and --sequential-iodepth"
         )
     formatted = tuple(str(volume.path) for volume in volumes if volume.kind == "device")
     changes = [_change(disk) for disk in disks]

@@ -198,8 +198,12 @@ def _next_steps(options: WorkingSetOptions, findings: dict[str, Finding], curves
     sizes = [f"{math.ceil(value)}MB" for _, value in sorted(sets.items(), reverse=True) if value is not None]
     if sizes and len(sizes) == len(sets):
         ends = ",".join(dict.fromkeys([sizes[0], sizes[-1]]))
-        workload = options.scripts[0].source.removeprefix("builtin:") if options.workload == "pgbench" else options.workload
-        load = "" if options.init else f" --workload {workload} --scale {options.scale} --memory {options.configured_memory}MB"
+        source = options.scripts[0].source
+        builtin = options.workload != "pgbench" or source.startswith("builtin:")
+        workload = source.removeprefix("builtin:") if options.workload == "pgbench" else options.workload
+        load = (
+            f" --workload {workload} --scale {options.scale} --memory {options.configured_memory}MB" if builtin and not options.init else ""
+        )
         steps.append(
             f"pgherd consolidation{load} --working-set-size {ends}, and this run's other options of the workload: measure overcommitment"
         )
