@@ -154,10 +154,14 @@ def _of_plans(hits: Sequence[bool], plans: Sequence[Mapping[str, Any]]) -> Estim
     """
     left = iter(hits)
     shares = [statistics.fmean(itertools.islice(left, len(plan["slots"]))) for plan in plans if plan["slots"]]
-    if len(set(shares)) == 1:
-        return share_interval(round(shares[0] * len(shares)), len(shares))
     found = mean_interval(shares)
-    return found if found.high is None else replace(found, high=min(found.high, 1.0))
+    if found.low is None or found.high is None:
+        return found
+    if len(set(shares)) > 1:
+        return replace(found, high=min(found.high, 1.0))
+    bounds = share_interval(round(found.value * len(shares)), len(shares))
+    low, high = min(bounds.low or 0.0, found.value), max(bounds.high or 1.0, found.value)
+    return replace(found, low=low, high=high, method=bounds.method, note="")
 
 
 def _memory_and_latency(hosts: Iterable[Sequence[Mapping[str, Any]]]) -> list[Figure]:

@@ -33,7 +33,8 @@ COMMANDS = {
     "then `… --more --rates 55 --storage fast",
     "long_check": "./check --long",
 }
-"""Benchmark → command, if it is not its script without arguments."""
+"""Benchmark → command, if it is not its script without arguments. Newer results have their arguments."""
+SCRIPTS = {"balloon_oracle": "balloon_grid"}
 MIN_FILLED = 0.6
 """Share of the cells of a cross table that must have a figure."""
 MIN_REPEATS = 3
@@ -62,17 +63,21 @@ LIMITS = {
         "one of the same size has it, too. The balloon adds 0.7 and 1.7 %. With a third of the reads past the pool, 8 GB miss the goal."
     ),
     "balloon_grid": (
-        "Older than the controller of 2026-11-30, and compressed swap was not yet charged to the static pools. What costs the mechanism, "
-        "and what the controller, is not separated here; `--oracle` does that."
+        "Older than the controller of 2026-11-30, and compressed swap was not yet charged to the static pools. "
+        "[balloon_oracle](#balloon_oracle) separates what the mechanism costs from what the controller does."
+    ),
+    "balloon_oracle": (
+        "One cell. The oracle knows the phases, and sets the sizes of the balloons at each switch. The controller has 1.05 of its "
+        "throughput and recovers sooner, so what is missing to the best static pool is not its decisions: evicted pages are read back from "
+        "limited storage, where the static pool of 75 % is in compressed swap, whose memory is taken off its limits."
     ),
     "limit_changes": (
         "Only the case without swap. Cgroup v1 keeps a limit that the kernel refuses, so pgherd lowers it step by step to a little more "
-        "than the memory in use. For too large native pools each was refused. Every lower limit, and no larger one, has a transaction of "
-        "104 to 111 ms, because the kernel throttles reclaim for 100 ms. The native pool for the middle has them, too. At 100 %, before "
-        "any change, the balloon is empty, no page is read, and an idle balloon takes 0.3 % of CPU ([balloon](#balloon), 200 pairs). Two "
-        "full CPUs have modes of 55 and 105 thousand transactions per second, "
-        "and a few trials do not show how often each pool is in which: `pgherd balloon limits --pools large,balloon --limits 100,100 "
-        "--repeats 4 --duration 8s --swap none` had 92 for the balloon and 94 for the native pool (4 trials each, none tainted)."
+        "than the memory in use. For too large native pools each was refused. Of pg_balloon, every lower limit and no larger one has a "
+        "transaction of 104 to 111 ms, and of the native pool for the middle 7 of 12. The kernel likely throttles reclaim, which takes "
+        "100 ms. At 100 %, before any change, the balloon is empty, and its three trials have 84 to 94 thousand transactions per second "
+        "where the large native pool has 103 to 109. The cause is not known: an idle balloon has 1.003 (0.998 to 1.008) of the CPU per "
+        "transaction ([balloon](#balloon), 200 pairs)."
     ),
     "throughput": "One database has one whole CPU, and pgherd has the other. This is the cost of pgbench's own reports. It does not show "
     "what pgherd takes from a full host, as [presence](#presence) does.",
@@ -165,9 +170,11 @@ def section(document: Mapping[str, Any]) -> str:
 
 
 def _command(document: Mapping[str, Any]) -> str:
-    """Return the command of a result: that of the list, or with the recorded arguments."""
+    """Return the command of a result: with the recorded arguments, or that of the list."""
     name, words = document["benchmark"], document.get("arguments", ())
-    return COMMANDS[name] if name in COMMANDS or not words else f"benchmarks/{name}.py {' '.join(words)}"
+    if name == "long_check" or not words:
+        return COMMANDS[name]
+    return f"benchmarks/{SCRIPTS.get(name, name)}.py {' '.join(words)}"
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> list[str]:
