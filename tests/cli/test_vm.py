@@ -8,6 +8,7 @@ import pytest
 
 from pgherd.cli import vm
 from pgherd.cli.main import run
+from pgherd.host import journal
 from pgherd.model.errors import CapabilityError
 from pgherd.runtimes.vm import boot_images, hypervisor, virtual_machine
 from pgherd.runtimes.vm.boot_images import CachedImage
@@ -81,6 +82,16 @@ def test_what_is_in_use_is_left(capsys, monkeypatch) -> None:
     kept = CachedImage("root image", "/r", 2**20, 1.0)
     monkeypatch.setattr(virtual_machine, "running_guests", lambda node: [GUEST])
     monkeypatch.setattr(boot_images, "clean", lambda cache, used, kernels: ([], [kept]) if "/r" in used else ([kept], []))
+    assert run(["vm", "clean"]) == 0
+    assert capsys.readouterr().out == "kept root image /r (1 MB): in use\n"
+
+
+def test_an_active_run_keeps_all_images(capsys, monkeypatch) -> None:
+    """It boots guests from them later, too."""
+    kept = CachedImage("root image", "/r", 2**20, 1.0)
+    monkeypatch.setattr(virtual_machine, "running_guests", lambda node: [])
+    monkeypatch.setattr(boot_images, "list_all", lambda cache: [kept])
+    monkeypatch.setattr(journal, "running", lambda node, state: ["20260131-120000-density-0001"])
     assert run(["vm", "clean"]) == 0
     assert capsys.readouterr().out == "kept root image /r (1 MB): in use\n"
 

@@ -211,20 +211,20 @@ def list_(as_json: bool) -> int:
 @click.option("--kernels", is_flag=True, help="Also remove downloaded kernels.")
 @json_option
 def clean(kernels: bool, as_json: bool) -> int:
-    """Remove cached root images and initramfs files that no guest uses. 'pgherd clean' removes the leftovers of killed guests."""
+    """Remove cached root images and initramfs files, unless a guest or run uses them. Leftovers of killed guests: 'pgherd clean'."""
     from dataclasses import asdict
 
     from pgherd.host import journal, paths
-    from pgherd.model.errors import UsageError
     from pgherd.model.units import format_bytes
     from pgherd.node.local import LocalNode
     from pgherd.runtimes.vm import boot_images, virtual_machine
 
     node = LocalNode()
-    if active := journal.running(node, paths.state_dir()):
-        raise UsageError(f"run {active[0]} is active and may boot guests from these images; wait until it has ended")
+    cache = str(paths.cache_dir())
     used = [path for guest in virtual_machine.running_guests(node) for path in guest.files]
-    removed, kept = boot_images.clean(str(paths.cache_dir()), used, kernels=kernels)
+    if journal.running(node, paths.state_dir()):  # a run may boot a guest from any of them
+        used += [image.path for image in boot_images.list_all(cache)]
+    removed, kept = boot_images.clean(cache, used, kernels=kernels)
     if as_json:
         print_document(
             {"schema": "pgherd/vm-clean/2", "removed": [asdict(image) for image in removed], "kept": [asdict(image) for image in kept]}
