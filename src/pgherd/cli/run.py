@@ -37,10 +37,7 @@ def command(scenario: Path | None, print_schema: bool, dry_run: bool, no_report:
     from pgherd.prepare.requests import json_schema, read_scenario
 
     if print_schema:
-        if as_json:
-            print_document(json_schema())
-        else:
-            click.echo(json.dumps(json_schema(), indent=2))
+        print_document(json_schema())
         return 0
     if scenario is None:
         raise click.UsageError("name a scenario file, or give --print-schema")

@@ -61,14 +61,18 @@ def allowed(node: Node) -> tuple[int, ...]:
     """Return the online CPUs that this process may use. ``/proc/self/status`` also lists CPUs that could be plugged in."""
     match = re.search(r"^Cpus_allowed_list:\s*(\S+)", text_of(node, "/proc/self/status"), re.MULTILINE)
     listed = parse_list(match[1]) if match else (0,)
-    online = set(parse_list(text_of(node, f"{_CPU}/online")))
+    online = _online(node)
     return tuple(cpu for cpu in listed if cpu in online) or listed
+
+
+def _online(node: Node) -> tuple[int, ...]:
+    return parse_list(text_of(node, f"{_CPU}/online"))
 
 
 def restricted(node: Node) -> tuple[int, ...]:
     """Return the CPUs that this process may use if they are some of the online ones. Empty: all."""
     usable = allowed(node)
-    return usable if len(usable) < len(parse_list(text_of(node, f"{_CPU}/online"))) else ()
+    return usable if len(usable) < len(_online(node)) else ()
 
 
 def siblings(node: Node, cpus: Sequence[int]) -> dict[int, tuple[int, ...]]:

@@ -67,9 +67,7 @@ def _cost(text: str, root: Path) -> Cost:
     needed = studies()[run.study].hook("study", "memory_needed") if run.study in studies() else None
     if needed is not None:
         size, note = _largest(needed(run.findings), run, source)
-        return Cost(
-            databases or "*", {"memory_mb": size}, source, "; ".join([*doubts(run), *([f"Run {run.name}: {note}"] if note else [])])
-        )
+        return Cost(databases or "*", {"memory_mb": size}, source, _note(run, [note] if note else []))
     loaded = [trial for trial in run.results if trial.error is None and _transactions(trial)]
     if not all(map(_plausible, loaded)):
         raise UsageError(f"{source}: run {run.name} has metrics that are negative, infinite or no number; give another run")
@@ -90,8 +88,12 @@ def _cost(text: str, root: Path) -> Cost:
         notes.append("memory is what the servers used there; a working-set run measures what they need")
     if "write_iops" in resources:
         notes.append("IOPS are those with its memory, and with checkpoints only where a trial had one; others may have used the devices")
-    sentences = [*doubts(run), *([f"Run {run.name}: {'; '.join(notes)}"] if notes else [])]
-    return Cost(databases or "*", resources, source, "; ".join(sentences))
+    return Cost(databases or "*", resources, source, _note(run, notes))
+
+
+def _note(run: Run, notes: Sequence[str]) -> str:
+    """Return what limits a cost by this run, '' if nothing does."""
+    return "; ".join([*doubts(run), *([f"Run {run.name}: {'; '.join(notes)}"] if notes else [])])
 
 
 def _largest(found: Sequence[Finding], run: Run, source: str) -> tuple[tuple[float, float], str]:
