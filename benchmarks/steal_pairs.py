@@ -16,7 +16,7 @@ from false_positives import COVERED, GOAL, share
 from outcome import Figure, Outcome
 from studies_simulated import Floats, end, intervals, ranks
 
-from pgherd.analysis.intervals import Estimate
+from pgherd.analysis.intervals import Estimate, median_interval
 from pgherd.model.analysis import Thresholds
 
 STUDIES, BLOCKS, SLICES, NOISE, DEPTH = 2000, 12, 40, 0.13, 0.7
@@ -70,6 +70,8 @@ def case(rng: np.random.Generator, studies: int, steal: float, burst: float, tru
     # The last look tells the interval's coverage without the selection by an early stop.
     last = dict([list(used.items())[-1]])
     made = intervals(logs, last)[0]
+    bias = median_interval((np.median(logs, axis=1) - effect).tolist())
+    assert bias.low is not None and bias.high is not None, "there are six studies or more"
     return {
         "steal": steal,
         "burst": burst,
@@ -80,16 +82,8 @@ def case(rng: np.random.Generator, studies: int, steal: float, burst: float, tru
         "blocks above 2 %": float((means > 0.02).mean()),
         "false": int(np.isin(ended.outcome, (1, -1)).sum()) if truth == 1 else int((ended.outcome == -1).sum()),
         "covered": int(((made[1] <= effect) & (effect <= made[2])).sum()),
-        "bias": [math.expm1(end) for end in _median(np.median(logs, axis=1) - effect)],
+        "bias": [math.expm1(end) for end in (bias.value, bias.low, bias.high)],
     }
-
-
-def _median(values: Floats) -> tuple[float, float, float]:
-    """Return the median and its interval at 95 %, by order statistics (normal approximation of the binomial ranks)."""
-    ordered, n = np.sort(values), len(values)
-    reach = 0.98 * math.sqrt(n)
-    low, high = max(math.floor(n / 2 - reach), 0), min(math.ceil(n / 2 + reach), n - 1)
-    return float(np.median(ordered)), float(ordered[low]), float(ordered[high])
 
 
 def figures(rows: list[dict[str, Any]]) -> list[Figure]:
