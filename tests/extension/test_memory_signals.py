@@ -248,6 +248,17 @@ def test_a_group_outside_of_the_own_namespace_is_not_that_of_the_namespace(c, tr
     assert not c.memory_signals_open(opened, str(tree.root).encode(), AUTO) and opened.outside
 
 
+@pytest.mark.parametrize(("root", "seen"), [("/docker/id", True), ("/docker", True), ("/docker/i", False), ("/docker/other", False)])
+def test_a_group_outside_of_the_mount_is_not_that_of_the_mount(c, tree, root, seen):
+    """In the host's cgroup namespace, a container's mount shows its group only. The host may move the processes to another one."""
+    tree.write("proc/self/cgroup", "0::/docker/id\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT.replace(" / /sys/fs/cgroup", f" {root} /sys/fs/cgroup"))
+    tree.v2_group("/sys/fs/cgroup" + "/docker/id".removeprefix(root) if seen else "/sys/fs/cgroup", str(512 * MB), 200 * MB)
+    opened = Reader()
+    assert c.memory_signals_open(opened, str(tree.root).encode(), AUTO) == seen and opened.outside != seen
+    c.memory_signals_close(opened)
+
+
 def test_a_limit_of_nothing_is_the_tightest(c, tree):
     """memory.high = 0 makes the kernel reclaim all that it can."""
     tree.write("proc/self/cgroup", "0::/a\n")

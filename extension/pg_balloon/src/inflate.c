@@ -247,8 +247,9 @@ write_one(int id)
 	state = LockBufHdr(buffer);
 	tag = buffer->tag;
 	UnlockBufHdr(buffer, state);
+	/* A page whose last write failed must not stop others: checkpoints retry it. */
 	if (BUF_STATE_GET_REFCOUNT(state) != 0 ||
-		(state & (BM_VALID | BM_DIRTY)) != (BM_VALID | BM_DIRTY))
+		(state & (BM_VALID | BM_DIRTY | BM_IO_ERROR)) != (BM_VALID | BM_DIRTY))
 		return false;
 
 	/* An ordinary pin, taken only if the buffer still holds that page. */
@@ -430,7 +431,7 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, instr_t
 			continue;
 		if ((state & BALLOON_BUSY) || !balloon_inflate_one(id, &ghosts[nghosts], &had_page))
 		{
-			busy++;
+			busy += write || !(state & BM_DIRTY);
 			continue;
 		}
 		taken++;

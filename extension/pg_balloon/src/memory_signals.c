@@ -152,7 +152,7 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 	char		directory[2 * CGROUP_PATH_SIZE];
 	/* of the first level, whose path may be truncated */
 	char		own[2 * CGROUP_PATH_SIZE] = "";
-	const char *below = group;
+	const char *below;
 	size_t		mount_length;
 	size_t		mount_root_length;
 
@@ -165,9 +165,11 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 	/*
 	 * A mount of an outer cgroup namespace shows its root as "/..", and so does
 	 * the own cgroup if the process was moved out of its namespace. It has no
-	 * name here.
+	 * name here, nor has a cgroup to which it was moved from that of the mount.
 	 */
-	if (strncmp(mount_root, "/..", 3) == 0 ||
+	mount_root_length = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
+	if (strncmp(mount_root, "/..", 3) == 0 || strncmp(group, mount_root, mount_root_length) != 0 ||
+		(group[mount_root_length] != '/' && group[mount_root_length] != '\0') ||
 		strcmp(group, "/..") == 0 || strncmp(group, "/../", 4) == 0)
 	{
 		reader->outside = true;
@@ -175,10 +177,7 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 	}
 
 	/* Ancestors above the root of the mount are not visible. */
-	mount_root_length = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
-	if (strncmp(group, mount_root, mount_root_length) == 0 &&
-		(group[mount_root_length] == '/' || group[mount_root_length] == '\0'))
-		below = group + mount_root_length;
+	below = group + mount_root_length;
 	snprintf(directory, sizeof(directory), "%s%s", mount, strcmp(below, "/") == 0 ? "" : below);
 	mount_length = strlen(mount);
 	for (;;)

@@ -182,7 +182,8 @@ balloon_observe_begin(void)
 	have_last = no_shortage = false;
 	since_sample = 0;
 	memset(&miss_rate, 0, sizeof(miss_rate));
-	pool_sample_draw(false);
+	pool_state = (PoolState) {.hot = 1.0};
+	pool_sample_begin();
 }
 
 /* Stop observing, because of a pause or before a change of the source. */
@@ -311,14 +312,19 @@ light_ticks_suffice(int64 ballooned)
  *
  * When a shortage begins, the sample is read at any age, and interpreted as if
  * it were no older than others, so that a pool that has just become busy does
- * not look idle.
+ * not look idle. So is a sample that is late because this process, or its
+ * container, was stopped: nearly every page of a busy pool was accessed since.
  */
 static void
 observe_pool(double dt, bool shortage_began, uint64 hand, int64 read_back, BalloonInput *input)
 {
+	double		longest = 2 * Max(LIGHT_SHARE * balloon_idle_after, balloon_interval) / 1000.0;
+
 	if (!was_light && (shortage_began || since_sample >= SAMPLE_EVERY))
 	{
-		pool_sample_read(since_sample, shortage_began ? SAMPLE_EVERY : 0, balloon_idle_after / 1000.0,
+		bool		late = shortage_began || since_sample > Max(SAMPLE_EVERY, longest);
+
+		pool_sample_read(since_sample, late ? SAMPLE_EVERY : 0, balloon_idle_after / 1000.0,
 						 &pool_state);
 		pool_sample_draw(no_shortage);
 		sampled_at = hand;

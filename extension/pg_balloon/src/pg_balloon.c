@@ -249,7 +249,7 @@ tick(double dt)
 		balloon_controller_step(&limits, &input, &controller_state, &decision);
 	}
 	steady = decision.action == BALLOON_HOLD && !balloon_prefetch_due();
-	balloon->prefetch_stop = decision.action == BALLOON_INFLATE;
+	balloon->prefetch_stop = decision.action == BALLOON_INFLATE || !balloon_prefetch;
 	done = apply_decision(&decision);
 	since_flushed += dt;
 	if (since_flushed >= FLUSH_STATS_EVERY)
@@ -285,6 +285,7 @@ switch_off(int reason)
 
 	balloon_last_decision_tick(NULL, 0, NULL, &decision, done);
 	log_decision(&decision, done, NULL);
+	balloon->prefetch_stop = true;	/* until the next tick, for a worker that is reading */
 	balloon_stop_prefetch();
 	flush_io_stats();
 	balloon_observe_end();
@@ -352,8 +353,19 @@ pg_balloon_main(Datum argument)
 	 */
 	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
 	wait_main = balloon_wait_event("PgBalloonMain");
+
+	/*
+	 * Startup has warned. After a crash of another process it runs again, with
+	 * memory that may be usable, and restarts only a worker that has not ended.
+	 */
+	while (!balloon->usable && !ShutdownRequestPending)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1L, wait_main);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
 	if (!balloon->usable)
-		proc_exit(0);			/* warned at startup; 0 prevents a restart */
+		proc_exit(0);
 	before_shmem_exit(before_exit, (Datum) 0);
 	balloon_last_decision_worker(MyProcPid);
 	context = AllocSetContextCreate(TopMemoryContext, "pg_balloon", ALLOCSET_DEFAULT_SIZES);

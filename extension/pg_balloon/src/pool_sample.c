@@ -43,6 +43,14 @@ static Sample samples[MOST_SAMPLES];
 static int	nsamples = 0;
 static double access_rate = -1;	/* accesses per page and second; < 0: unknown */
 
+/* Forget what is known of the pool's use, and draw a sample. */
+void
+pool_sample_begin(void)
+{
+	access_rate = -1;
+	pool_sample_draw(false);
+}
+
 /* Draw a new sample, a small one if "few". */
 void
 pool_sample_draw(bool few)

@@ -19,6 +19,7 @@ typedef struct PoolState
 	double		hot;			/* share of used pages accessed within the horizon; 1: unknown */
 } PoolState;
 
+extern void pool_sample_begin(void);
 extern void pool_sample_draw(bool few);
 extern void pool_sample_read(double seconds, double recent, double horizon, PoolState *state);
 extern int64 pool_sample_pinned(void);

@@ -59,7 +59,7 @@ for my $round (1 .. 6)
 		my $pid = $node->safe_psql('postgres', $victim eq 'worker'
 			? 'SELECT worker_pid FROM pg_balloon_status()'
 			: q{SELECT pid FROM pg_stat_activity WHERE query LIKE '%pg_balloon_%late(4%' AND pid <> pg_backend_pid() LIMIT 1});
-		kill('KILL', $pid);
+		is(kill('KILL', $pid), 1, "$name: it is killed");
 	}
 	finished($_) for @processes;
 	if ($victim eq 'postmaster')
@@ -74,12 +74,14 @@ for my $round (1 .. 6)
 	}
 	else
 	{
+		my $now;
 		for (1 .. 600)
 		{
-			my $now = () = slurp_file($node->logfile) =~ /all server processes terminated; reinitializing/g;
+			$now = () = slurp_file($node->logfile) =~ /all server processes terminated; reinitializing/g;
 			last if $now > $crashes;
 			sleep(0.1);
 		}
+		cmp_ok($now, '>', $crashes, "$name: all processes ended");
 		# A psql that is refused ends before its query is written to it, and IPC::Run dies of the broken pipe.
 		ok(ready(), "$name: it serves again");
 	}

@@ -1,6 +1,6 @@
 /*
  * Preloaded into a server, which it hinders as long as files in DIRECTORY say so:
- *	no-writes		every write of a table's file fails
+ *	no-writes		every write of a table's file fails, or of files whose path holds what this one holds
  *	slow-reads		every read of a file whose path holds what this one holds takes five milliseconds longer …
  *	slow-writes		… and every write
  *	no-returning	the operating system takes no memory back
@@ -34,7 +34,14 @@ static int named(int fd, const char *part)
 
 static int fails(int fd)
 {
-    if (access(DIRECTORY "/no-writes", F_OK) != 0 || !named(fd, "/base/")) return 0;
+    char part[128];
+    ssize_t length;
+    int flag = open(DIRECTORY "/no-writes", O_RDONLY);
+    if (flag < 0) return 0;
+    length = read(flag, part, sizeof(part) - 1);
+    close(flag);
+    part[length > 0 ? length : 0] = 0;
+    if (!named(fd, length > 0 ? part : "/base/")) return 0;
     errno = EIO;
     return 1;
 }

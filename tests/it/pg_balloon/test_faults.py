@@ -101,6 +101,61 @@ def test_a_write_that_fails_is_an_error_and_leaves_a_sound_balloon(injected: Any
         process.sound()
 
 
+def test_a_page_that_cannot_be_written_does_not_keep_others_from_it(injected: Any, started: Any) -> None:
+    flag = injected.root / "no-writes"
+    with started(injected) as process:
+        process.write({"bgwriter_lru_maxpages": "0"})  # nobody else makes pages clean
+        process.server.reload()
+        process.run(
+            "CREATE TABLE damaged (id int)",
+            "CREATE TABLE dirty (id int, p text)",
+            "CHECKPOINT",
+            "INSERT INTO damaged VALUES (1)",
+            "INSERT INTO dirty SELECT g, repeat('x', 400) FROM generate_series(1, 60000) g",
+        )
+        with psycopg.connect(process.server.conninfo(), autocommit=True) as mover:
+            mover.execute("SELECT pg_balloon_check()")
+            flag.write_text("/" + process("SELECT pg_relation_filepath('damaged')"))
+            try:
+                with pytest.raises(psycopg.Error, match="could not write block"):
+                    for _ in range(5):
+                        mover.execute("SELECT pg_balloon_inflate(%s, true)", (64 * MB,))
+                mover.execute("SELECT pg_balloon_inflate(%s, true)", (64 * MB,))
+            finally:
+                flag.unlink()
+        assert process("SELECT count(*) FROM dirty") == 60000 and process("SELECT id FROM damaged") == 1
+        process.sound()
+
+
+def test_a_worker_that_was_stopped_does_not_take_a_busy_pool_for_idle(balloon: Any) -> None:
+    """Each page is read ten times a second. A sample that is 20 s old shows less than one access in that time of most pages."""
+    balloon.run("CREATE TABLE busy AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 30000) g")
+    balloon.set(enabled="on", target="8MB", idle_after="1s")
+    over = threading.Event()
+
+    def read() -> None:
+        with psycopg.connect(balloon.server.conninfo(), autocommit=True) as reader:
+            while not over.is_set():
+                reader.execute("SELECT sum(length(filler)) FROM busy")
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        balloon.wait_until(lambda: (balloon.status("working_set_bytes") or 0) > 10 * MB)
+        time.sleep(2)
+        worker, before = balloon.status("worker_pid"), balloon.status("working_set_bytes")
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(20)
+        os.kill(worker, signal.SIGCONT)
+        until, least = time.monotonic() + 1, before
+        while time.monotonic() < until:
+            least = min(least, balloon.status("working_set_bytes"))
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+    assert least > 0.6 * before
+
+
 def test_an_operating_system_that_takes_no_memory_back(injected: Any, started: Any) -> None:
     """What was in the balloon comes back at once and the reason is told; switched off and on, it tries again."""
     flag = injected.root / "no-returning"
