@@ -58,6 +58,17 @@ def test_a_foreign_key_refers_to_a_row(rows, parents):
     assert set(rows_of(shapes, child, "p_id")) <= set(rows_of(shapes, parent, "id"))
 
 
+@given(st.integers(1, 100), st.integers(0, 50))
+def test_a_unique_foreign_key_refers_to_no_row_twice(rows, more):
+    parent = table(1, "p", rows + more, (column(1, "id", distinct=-1.0, correlation=0.0),), key=("id",))
+    reference = ForeignKey(("p_id",), 1, ("id",))
+    columns = (column(1, "id"), column(2, "p_id", distinct=-1.0))
+    child = table(2, "c", rows, columns, key=("id",), foreign_keys=(reference,), uniques=(("p_id",),))
+    shapes = Shapes([child, parent])
+    found = rows_of(shapes, child, "p_id")
+    assert len(set(found)) == rows and set(found) <= set(rows_of(shapes, parent, "id"))
+
+
 def test_lines_follow_their_orders_without_a_foreign_key():
     orders = table(1, "orders", 30, (column(1, "w", distinct=2.0), column(2, "o", distinct=15.0)), key=("w", "o"))
     # The estimate of 16 orders is one too many.
@@ -122,7 +133,7 @@ def test_the_generator_quotes_names_and_lists_what_is_lost():
     parts = table(3, "parts", 9, columns[:1], partitioning="some")
     text, lost = generator(Shapes([kept, refused, parts]))
     assert 'INSERT INTO "public"."t""; DROP TABLE x; --" ("a\n\\! touch y")' in text
-    assert 'DROP CONSTRAINT "c\'"' in text
+    assert 'DROP CONSTRAINT IF EXISTS "c\'"' in text
     assert '"u"' not in text and '"parts"' not in text
     assert [line.split(":")[0] for line in lost] == [
         'table "public"."t""; DROP TABLE x; --"',

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pgherd.capture.columns import Shapes
-from pgherd.capture.model import Counters, Source, SourceColumn, SourceTable, Statement, Type
+from pgherd.capture.model import Counters, ForeignKey, Source, SourceColumn, SourceTable, Statement, Type
 from pgherd.capture.scripts import TAG, NotReproducible, is_control, make_mix, substitute
 
 INT = Type("pg_catalog", "int4")
@@ -163,6 +165,41 @@ def test_losses_are_named():
     assert "7 transactions were rolled back" in told and "statement 6 (0.5 % of calls): reads only system catalogs" in told
     assert "3 rare statements: 1.0 % of calls" in told
     assert [script.name for script in found.scripts] == ["statement-001.sql", "statement-004.sql"]
+
+
+def test_statements_on_foreign_tables_are_left_out():
+    remote = {"Schema": "public", "Relation Name": "remote", "Alias": "remote"}
+    partitions = {"Node Type": "Append", "Plans": [scan(), {"Node Type": "Foreign Scan", **remote}]}
+    found = source(
+        statement(1, "SELECT n FROM accounts WHERE aid = $1", 900),
+        statement(2, "SELECT n FROM v WHERE aid = $1", 50, plan=partitions),
+        statement(3, "SELECT count(*) FROM v", 50, plan={"Node Type": "Foreign Scan", "Output": ["count(*)"]}, parameters=0),
+        statement(4, "INSERT INTO remote (n) VALUES ($1)", 50, plan={"Node Type": "ModifyTable", "Operation": "Insert", **remote}),
+        transactions=1050,
+    )
+    made = make_mix(replace(found, foreign=(("public", "remote"),)), Shapes(found.tables))
+    assert [script.name for script in made.scripts] == ["statement-001.sql"]
+    assert [line for line in made.lost if line.startswith("statement")] == [
+        f"statement {number} (4.8 % of calls): uses a foreign table" for number in (2, 3, 4)
+    ]
+
+
+def test_an_insert_draws_new_unique_values_but_no_new_references():
+    plan = {"Node Type": "ModifyTable", "Operation": "Insert", "Schema": "public", "Relation Name": "profile", "Alias": "profile"}
+    plan["Plans"] = [{"Node Type": "Result", "Output": ["$1", "$2"]}]
+    columns = (SourceColumn("aid", 1, INT, distinct=-1.0), SourceColumn("code", 2, INT, distinct=-1.0))
+    keys = {"uniques": (("aid",), ("code",)), "foreign_keys": (ForeignKey(("aid",), 1, ("aid",)),)}
+    found = source(statement(1, "INSERT INTO profile (aid, code) VALUES ($1, $2)", 100, plan=plan, parameters=2), transactions=100)
+    found = replace(found, tables=(ACCOUNTS, SourceTable(3, "public", "profile", 500, columns, **keys)))
+    (script,) = make_mix(found, Shapes(found.tables)).scripts
+    assert "\\set s1_1 random(1, 500)" in script.text and "random(501, 2000000000)" in script.text
+
+
+@pytest.mark.parametrize(
+    ("schemas", "expected"), [((), ""), (("public",), ""), (("app", "public"), '"app", "public"'), (('a"b',), '"a""b"')]
+)
+def test_a_search_path_other_than_the_default_is_kept(schemas, expected):
+    assert replace(source(), schemas=schemas).search_path == expected
 
 
 def test_observed_constants_replace_unknown_parameters():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from pgherd.capture import source
@@ -34,3 +36,15 @@ def test_the_first_word_follows_blanks_and_parentheses(text):
 def test_constants_that_accept_no_parameter_become_casts():
     assert source._typed_constants("now() - INTERVAL $1 > date $2") == "now() - CAST($1 AS INTERVAL) > CAST($2 AS date)"
     assert source._arithmetic("a + $1, $2 / $4, f($5)") == [0, 1700, 0, 1700]
+
+
+@pytest.mark.parametrize(("version", "timeout"), [(160009, {}), (170000, {"transaction_timeout": "0"})])
+def test_no_timeout_of_the_role_ends_the_window(version, timeout, monkeypatch):
+    made = {}
+
+    def execute(statement, parameters=()):
+        made.update([parameters[:2]] if parameters else [])
+
+    monkeypatch.setattr(source, "_rows", lambda *_: [{"nspname": "public", "granted": True}])
+    source._begin(SimpleNamespace(info=SimpleNamespace(server_version=version), execute=execute))
+    assert {name: value for name, value in made.items() if "transaction" in name} == {"idle_in_transaction_session_timeout": "0", **timeout}

@@ -254,6 +254,95 @@ def test_hostile_names_do_not_break_out_and_values_stay(pgherd, servers, tmp_pat
     assert "backslash" in lost and "check constraints" in lost, lost
 
 
+RICH = f"""
+CREATE SCHEMA app;
+CREATE EXTENSION postgres_fdw;
+CREATE SERVER production FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{{host}}', port '{{port}}', dbname '{{database}}');
+CREATE USER MAPPING FOR postgres SERVER production OPTIONS (user 'postgres', password '{SECRET}');
+CREATE DOMAIN app.email AS text CHECK (VALUE LIKE '%@%');
+CREATE TABLE app.account (id int PRIMARY KEY, name app.email NOT NULL, code text NOT NULL, closed bool NOT NULL, born date);
+INSERT INTO app.account SELECT i, i % 200 || '@x', 'Code ' || i, i > 200, '1990-01-01'::date + i FROM generate_series(1, 300) AS i;
+ALTER DOMAIN app.email ADD CONSTRAINT "is long" CHECK (length(VALUE) > 99) NOT VALID;
+ALTER TABLE app.account ADD CONSTRAINT "is old" CHECK (born < '2010-01-01') NOT VALID;
+CREATE UNIQUE INDEX account_name ON app.account (name) WHERE NOT closed;
+CREATE UNIQUE INDEX account_code ON app.account (lower(code)) WHERE id > 0 AND born IS NOT NULL;
+CREATE TABLE app.profile (account int NOT NULL UNIQUE REFERENCES app.account, note text);
+INSERT INTO app.profile SELECT i, 'note ' || i FROM generate_series(1, 250) AS i;
+CREATE TABLE app.address (id int PRIMARY KEY, account int NOT NULL REFERENCES app.account, main bool NOT NULL);
+INSERT INTO app.address SELECT i, 1 + i % 300, i <= 300 FROM generate_series(1, 600) AS i;
+CREATE UNIQUE INDEX "main; address" ON app.address (account) WHERE main;
+CREATE ROLE reader_of_accounts;
+ALTER TABLE app.account ENABLE ROW LEVEL SECURITY;
+CREATE POLICY closed ON app.account TO reader_of_accounts USING (closed);
+CREATE VIEW app.total AS SELECT 0 AS n;
+CREATE MATERIALIZED VIEW app.a_copy AS SELECT n FROM app.total;
+CREATE MATERIALIZED VIEW app.parts AS SELECT closed, count(*)::int AS n FROM app.account GROUP BY closed;
+CREATE OR REPLACE VIEW app.total AS SELECT sum(n)::int AS n FROM app.parts;
+CREATE MATERIALIZED VIEW app.fragile AS SELECT 1 / strpos(name, '@') AS n FROM app.account;
+CREATE FOREIGN TABLE app.remote (number int OPTIONS (column_name 'id') NOT NULL, note text DEFAULT ';') SERVER production
+    OPTIONS (schema_name 'app', table_name 'account');
+ALTER FOREIGN TABLE app.remote ALTER COLUMN number SET STATISTICS 7;
+CREATE VIEW app.seen AS SELECT number FROM app.remote;
+ALTER DATABASE {{database}} SET search_path = app, public;
+ANALYZE app.account, app.profile, app.address;
+"""
+RICH_LOAD = """\\set id random(1, 200)
+SELECT n FROM a_copy;
+SELECT code FROM account WHERE id = :id;
+UPDATE account SET closed = closed WHERE id = :id;
+SELECT main FROM address WHERE account = :id;
+SELECT count(*) FROM seen WHERE number = :id;
+"""
+
+
+def test_a_rich_schema_is_filled_without_its_links(pgherd, servers, tmp_path):
+    source, copy = servers
+    source.create("rich")
+    host, port = source.instance.socket_dir, str(source.instance.port)
+    source.sql(RICH.replace("{host}", host).replace("{port}", port).replace("{database}", "rich"), "rich")
+    (tmp_path / "load.sql").write_text(RICH_LOAD)
+    load = source.pgbench("rich", "-n", "-c", "1", "-T", "60", "-f", str(tmp_path / "load.sql"))
+    loaded(load)
+    ended = pgherd("capture", source.dsn("rich"), "--out", str(tmp_path / "out"), "--duration", "3s")
+    end(load)
+    assert ended.code == 0, ended
+    record, words = scripts(tmp_path / "out")
+    texts = {file.name: file.read_text() for file in (tmp_path / "out").iterdir()}
+    assert not any(SECRET in text or host in text for text in texts.values())
+    assert not any(" remote" in text or " seen" in text for name, text in texts.items() if name.startswith(("statement", "transaction")))
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "out").iterdir()} == {0o600}
+    lost = "\n".join(record["lost"])
+    for line in (
+        "foreign servers production: left out",
+        "foreign tables app.remote: empty",
+        "domains app.email: check constraints",
+        'check constraints "is old"',
+        "tables app.account: row-level security",
+        "unique indexes account_code, ",
+        "materialized views app.",
+        "uses a foreign table",
+    ):
+        assert line in lost, lost
+    copy.fill("rich", tmp_path / "out/init.sql")
+    assert copy.sql("SELECT count(*) FROM pg_foreign_server", "rich") == [(0,)]
+    assert copy.sql("SELECT count(*) FROM app.seen", "rich") == [(0,)]
+    assert copy.sql("SELECT n FROM app.a_copy", "rich") == [(300,)]
+    unfilled = copy.sql("SELECT relname::text FROM pg_class WHERE relkind = 'm' AND NOT relispopulated", "rich")
+    assert unfilled == [("fragile",)], "its query fails on generated rows"
+    indexes = """SELECT c.relname::text, i.indisunique FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+        WHERE i.indrelid = ANY ('{app.account,app.profile,app.address}'::regclass[]) AND NOT i.indisprimary"""
+    assert dict(copy.sql(indexes, "rich")) == {  # type: ignore[arg-type]
+        "account_code": True,
+        "account_name": True,
+        "main; address": False,  # more addresses than accounts
+        "profile_account_key": True,
+    }
+    assert record["search_path"] == ["app", "public"] and '--set \'search_path="app", "public"\'' in record["command"]
+    load = copy.pgbench("rich", "-n", "-c", "1", "-t", "20", "-M", "prepared", *words)
+    out, _ = load.communicate()
+    assert load.returncode == 0, out
+
+
 def test_privileges_and_the_extension_are_required(pgherd, servers, tmp_path):
     source, _ = servers
     source.sql("CREATE ROLE guest LOGIN")

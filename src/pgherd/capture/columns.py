@@ -189,7 +189,10 @@ class Shapes:
         missing = [name for name in key.columns if name not in found]
         if other is None or not missing or not self.rows(other):
             return
-        referenced = self._referenced(key, other, f"(1 + {scattered('{i}', self._number(table, key.columns[0]), self.rows(other))})")
+        number, count = self._number(table, key.columns[0]), self.rows(other)
+        is_unique = any(set(names) <= set(key.columns) for names in table.uniques)
+        row = _permutation(count, number)("{i}") if is_unique else f"(1 + {scattered('{i}', number, count)})"
+        referenced = self._referenced(key, other, row)
         if len(missing) == len(key.columns):
             found.update(referenced)
             return
@@ -391,7 +394,7 @@ def generator(shapes: Shapes) -> tuple[str, list[str]]:
         if table.partitioning == "some" and table.rows:
             lost.append(f"table {table.quoted()}: not filled, because its partitions accept some values only")
             continue
-        parts += [f"ALTER TABLE {table.quoted()} DROP CONSTRAINT {quoted(name)};" for name in table.checks]
+        parts += [f"ALTER TABLE {table.quoted()} DROP CONSTRAINT IF EXISTS {quoted(name)};" for name in table.checks]
         if table.checks:
             lost.append(f"table {table.quoted()}: check constraints {', '.join(map(quoted, table.checks))} are dropped in the copy")
         if not shapes.rows(table):

@@ -69,7 +69,7 @@ class SourceTable:
 
     Attributes:
         key: columns of the primary key.
-        uniques: columns of each other unique index.
+        uniques: columns of each other unique index, also of one on a part of the rows. Those of its expressions come last.
         checks: names of its check constraints.
         partitioning: '' for a table without partitions, 'any' if each row has a partition, else 'some'.
     """
@@ -155,6 +155,8 @@ class Source:
         transactions: committed and rolled back transactions of the database in the window.
         seconds: length of the window.
         notes: limits of this observation, such as missing statistics.
+        schemas: existing schemas of the search_path, in its order.
+        foreign: foreign tables as (schema, name).
     """
 
     database: str
@@ -168,6 +170,13 @@ class Source:
     transactions: int
     seconds: float
     notes: tuple[str, ...] = field(default=())
+    schemas: tuple[str, ...] = ()
+    foreign: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def search_path(self) -> str:
+        """Value of search_path with which the copy resolves the same names, '' if the default does."""
+        return "" if self.schemas in ((), ("public",)) else ", ".join(map(quoted, self.schemas))
 
 
 def quoted(*names: str) -> str:

@@ -88,6 +88,11 @@ def relations_of(plan: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {(node.get("Schema", ""), node["Relation Name"]) for node in _nodes(plan) if "Relation Name" in node}
 
 
+def has_foreign_scan(plan: Mapping[str, Any]) -> bool:
+    """Return True if a plan reads or changes foreign tables on their server."""
+    return any(node.get("Node Type") == "Foreign Scan" for node in _nodes(plan))
+
+
 def modified(plan: Mapping[str, Any]) -> set[str]:
     """Return the operations of a plan that write: Insert, Update, Delete and Merge."""
     return {node["Operation"] for node in _nodes(plan) if node.get("Node Type") == "ModifyTable"}

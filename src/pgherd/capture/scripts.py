@@ -14,7 +14,7 @@ from math import log
 
 from pgherd.capture.columns import INTEGERS, Formula, Shapes, render, text_literal
 from pgherd.capture.model import Counters, Source, SourceTable, Statement, Type
-from pgherd.capture.plans import Use, modified, parameter_uses, relations_of
+from pgherd.capture.plans import Use, has_foreign_scan, modified, parameter_uses, relations_of
 
 MAX_SCRIPTS = 100
 """Statements that become scripts. pgbench accepts 128 scripts."""
@@ -36,14 +36,15 @@ _MISSES = 0.95
 """Rows per call of a lookup by key, below which some calls find no row."""
 _LARGEST_KEY = 2_000_000_000
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""(?P<comment>--[^\n]*|/\*)
-      | (?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$)
+      | (?P<quoted>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$)
       | \$(?P<parameter>\d+)
       | (?P<colon>:{1,2}=?)
       | (?P<other>[A-Za-z_\u0080-\U0010ffff][\w$]*|\s+|.)""",
     re.VERBOSE | re.DOTALL,
 )
+"""Tokens of SQL. A block comment is only its start."""
 _BEGIN = re.compile(r"\s*(begin|start\s+transaction)\b", re.IGNORECASE)
 _COMMIT = re.compile(r"\s*(commit|end)\b(?!\s+prepared)", re.IGNORECASE)
 _ROLLBACK = re.compile(r"\s*(rollback|abort)\b", re.IGNORECASE)
@@ -85,7 +86,7 @@ def make_mix(source: Source, shapes: Shapes) -> Mix:
     for statement in source.statements:
         if is_control(statement.text):
             continue
-        reason = _reason_left_out(statement)
+        reason = _reason_left_out(statement, source)
         if reason:
             lost.append(f"{_name(statement, source.total)}: {reason}")
         else:
@@ -134,7 +135,7 @@ def _name(statement: Statement, total: Counters) -> str:
     return f"statement {statement.number} ({_percent(statement.counters.calls, total.calls)} of calls)"
 
 
-def _reason_left_out(statement: Statement) -> str:
+def _reason_left_out(statement: Statement, source: Source) -> str:
     if statement.error:
         return f"the server does not accept its normalized text: {statement.error}"
     if statement.plan is None:
@@ -142,6 +143,8 @@ def _reason_left_out(statement: Statement) -> str:
     relations = relations_of(statement.plan)
     if relations and all(schema in _SYSTEM for schema, _ in relations):
         return "reads only system catalogs"
+    if has_foreign_scan(statement.plan) or relations & set(source.foreign):
+        return "uses a foreign table"
     if len(statement.parameters) > _MAX_PARAMETERS:
         return f"has {len(statement.parameters)} parameters; pgbench accepts 255"
     try:
@@ -200,7 +203,7 @@ def _tokens(text: str) -> Iterator[re.Match[str]]:
         raise NotReproducible("contains a backslash, which starts a command of pgbench")
     position = 0
     while position < len(text):
-        match = _TOKEN.match(text, position)
+        match = TOKEN.match(text, position)
         assert match is not None  # the last alternative matches any character
         position = match.end()
         if match["comment"] == "/*":
@@ -355,7 +358,8 @@ class _Draws:
         return formula.ordinal(self._row_of[use.alias])
 
     def _inserted_ordinal(self, use: Use, table: SourceTable, formula: Formula, rows: int) -> str:
-        unique = {table.key[-1:], *(names[-1:] for names in table.uniques)}
+        references = {name for key in table.foreign_keys for name in key.columns}
+        unique = {table.key[-1:], *(names[-1:] for names in table.uniques if names[-1] not in references)}
         if (use.column,) in unique and not self._upsert:
             bits = INTEGERS.get(formula.column.type.name, 63)
             return f"random({rows + 1}, {max(rows + 1, min(2**bits - 1, _LARGEST_KEY))})"

@@ -45,6 +45,7 @@ _SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }
+_SETTINGS_SINCE_17 = {"transaction_timeout": "0"}
 
 _TABLES = """SELECT c.oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind,
     (SELECT sum(coalesce(nullif(greatest(l.reltuples, 0), 0), s.n_live_tup, 0)) FROM pg_partition_tree(c.oid) AS p
@@ -83,8 +84,11 @@ _BOUNDS = "CASE WHEN b.typcategory <> 'A' THEN s.histogram_bounds::text::text[] 
 _KEYS = """SELECT i.indrelid AS table, i.indisprimary AS is_primary,
     ARRAY(SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY AS k (number, position)
         JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
-        WHERE k.position <= i.indnkeyatts ORDER BY k.position) AS columns
-FROM pg_index AS i WHERE i.indrelid = ANY (%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL ORDER BY i.indexrelid"""
+        WHERE k.position <= i.indnkeyatts ORDER BY k.position)
+    -- pg_depend has the columns of the predicate, too
+    || ARRAY(SELECT a.attname::text FROM regexp_matches(i.indexprs::text, ':varattno ([0-9]+)', 'g') WITH ORDINALITY AS e (found, position)
+        JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = e.found[1]::int2 ORDER BY e.position) AS columns
+FROM pg_index AS i WHERE i.indrelid = ANY (%s) AND i.indisunique ORDER BY i.indexrelid"""
 
 _REFERENCES = """SELECT o.conrelid AS table, o.confrelid AS referenced,
     ARRAY(SELECT a.attname::text FROM unnest(o.conkey) WITH ORDINALITY AS k (number, position)
@@ -99,6 +103,9 @@ FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang JOIN pg_namespace A
 WHERE l.lanname IN ('sql', 'plpgsql') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND p.proargnames IS NOT NULL
     AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
 ORDER BY p.oid"""
+
+_FOREIGN = """SELECT n.nspname AS schema, c.relname AS name FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind = 'f' ORDER BY 1, 2"""
 
 _COUNTERS = """SELECT queryid, sum(calls)::int8 AS calls, sum(rows)::int8 AS rows, sum(shared_blks_hit)::int8 AS hit,
     sum(shared_blks_read)::int8 AS read, sum(total_exec_time)::float8 AS time_ms, sum(wal_bytes)::int8 AS wal_bytes,
@@ -149,6 +156,8 @@ def read_source(
             transactions=transactions,
             seconds=length,
             notes=tuple(notes),
+            schemas=tuple(_rows(connection, "SELECT current_schemas(false)::text[] AS schemas")[0]["schemas"]),
+            foreign=tuple((row["schema"], row["name"]) for row in _rows(connection, _FOREIGN)),
         )
 
 
@@ -190,7 +199,8 @@ def _rows(
 def _begin(connection: psycopg.Connection[Any]) -> sql.Identifier:
     """Make the transaction read-only with timeouts, and return the name of pg_stat_statements, with its schema."""
     connection.execute("SET TRANSACTION READ ONLY")
-    for name, value in _SETTINGS.items():
+    settings = _SETTINGS if connection.info.server_version < 170000 else {**_SETTINGS, **_SETTINGS_SINCE_17}
+    for name, value in settings.items():
         connection.execute("SELECT set_config(%s, %s, true)", [name, value])
     found = _rows(
         connection,
@@ -385,7 +395,7 @@ def _tables(connection: psycopg.Connection[Any], values: Values) -> tuple[tuple[
             rows=row["part_rows"] or 0 if row["kind"] == "p" else row["rows"],
             columns=tuple(columns_of.get(row["oid"], ())),
             key=next((tuple(key["columns"]) for key in keys if key["table"] == row["oid"] and key["is_primary"]), ()),
-            uniques=tuple(tuple(key["columns"]) for key in keys if key["table"] == row["oid"] and not key["is_primary"]),
+            uniques=tuple(tuple(key["columns"]) for key in keys if key["table"] == row["oid"] and not key["is_primary"] and key["columns"]),
             foreign_keys=tuple(
                 ForeignKey(tuple(key["columns"]), key["referenced"], tuple(key["targets"]))
                 for key in references

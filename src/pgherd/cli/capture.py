@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -101,39 +100,48 @@ def _capture(plain: str, out: Path, duration: float, values: Literal["none", "co
     from pgherd.capture.schema import choose_pg_dump, dump_schema, init_script
     from pgherd.capture.scripts import make_mix
     from pgherd.capture.source import read_source
+    from pgherd.host import paths
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
-    from pgherd.postgres import external_server
+    from pgherd.postgres import external_server, installations
 
     node, progress = LocalNode(), progress_console()
     connection = external_server.connect_read_only(plain, option="DSN")
     installation = choose_pg_dump(node, connection.info.server_version // 10000, pg_bin)
-    progress.print(f"observing the load for {duration:.0f} s")
-    try:
-        source = read_source(connection, seconds=duration, values=values)
-    except psycopg.Error as error:
-        raise UsageError(f"DSN {plain}: {' '.join(str(error).split())}") from None
-    progress.print(f"reading the schema with pg_dump {installation.version}")
-    with interruption.ended_by_signals(), tempfile.TemporaryDirectory(prefix="pgherd-capture-") as directory:  # it has the password
-        server = external_server.ExternalServer(node, plain, name="source", passfile=str(Path(directory, "passfile")))
-        sections = dump_schema(node, installation, server.address())
+    account = installations.user_for(installation.tool("pg_dump"))
+    temporary = paths.temporary_tree(node, "capture", account, progress.print)  # the account enters it, but cannot list it
+    with interruption.ended_by_signals(), temporary as directory:  # it has the password
+        server = external_server.ExternalServer(node, plain, name="source", passfile=str(directory / "passfile"), account=account)
+        if server.pooler is not None and server.pooler.shared:
+            raise UsageError(
+                f"DSN {plain}: {server.pooler.name} shares sessions between clients, where prepared statements stay behind; name the "
+                "server itself"
+            )
+        progress.print(f"observing the load for {duration:.0f} s")
+        try:
+            source = read_source(connection, seconds=duration, values=values)
+        except psycopg.Error as error:
+            raise UsageError(f"DSN {plain}: {' '.join(str(error).split())}") from None
+        progress.print(f"reading the schema with pg_dump {installation.version}")
+        schema = dump_schema(node, installation, server.address(), account)
     shapes = Shapes(source.tables, counters(source.functions))
     mix = make_mix(source, shapes)
     if not mix.scripts:
         raise UsageError(f"no statement of the {duration:.0f} s can be reproduced: {'; '.join(mix.lost) or 'none ran'}")
-    text, lost = init_script(sections, shapes)
+    text, lost = init_script(schema, shapes, source.search_path)
     fingerprint = source_fingerprint(source, mix.scripts)
     document = {
         "schema": SCHEMA,
         "database": source.database,
         "version": source.version,
         "values": values,
+        "search_path": source.schemas,
         "rate": mix.rate,
         "scripts": [{"file": script.name, "weight": script.weight, "statements": script.statements} for script in mix.scripts],
         "lost": [*mix.lost, *lost, *source.notes, *_always_lost(values)],
         "fingerprint": fingerprint,
         "total": vars(source.total),
-        "command": _density(out, mix),
+        "command": _density(out, mix, source.search_path),
     }
     _write(out, text, mix, document)
     if as_json:
@@ -152,9 +160,11 @@ def _always_lost(values: str) -> list[str]:
     ]
 
 
-def _density(out: Path, mix: Mix) -> str:
+def _density(out: Path, mix: Mix, search_path: str) -> str:
     scripts = [word for script in mix.scripts for word in ("--script", f"{out / script.name}@{script.weight}")]
-    words = ["pgherd", "density", "--init-script", str(out / "init.sql"), *scripts, "--rate", _rate(mix.rate)]
+    # The setting of the database is not in the copies that density makes of it.
+    settings = ["--set", f"search_path={search_path}"] if search_path else []
+    words = ["pgherd", "density", "--init-script", str(out / "init.sql"), *scripts, *settings, "--rate", _rate(mix.rate)]
     return shlex.join(words)
 
 
@@ -164,13 +174,15 @@ def _rate(rate: float) -> str:
 
 def _write(out: Path, init: str, mix: Mix, document: dict[str, Any]) -> None:
     from pgherd.capture.fingerprint import Fingerprint
-    from pgherd.node.files import write_file
+    from pgherd.node.files import Directory
 
-    write_file(out / "init.sql", init.encode())
-    for script in mix.scripts:
-        write_file(out / script.name, script.text.encode())
     plain = {key: value.model_dump(mode="json") if isinstance(value, Fingerprint) else value for key, value in document.items()}
-    write_file(out / _FILE, (json.dumps(plain, indent=2) + "\n").encode())
+    out.mkdir(parents=True, exist_ok=True)
+    with Directory.open(out.resolve()) as directory:  # other users cannot read its files: function bodies and values may be secret
+        directory.write("init.sql", init.encode())
+        for script in mix.scripts:
+            directory.write(script.name, script.text.encode())
+        directory.write(_FILE, (json.dumps(plain, indent=2) + "\n").encode())
 
 
 def _show(source: Source, mix: Mix, document: dict[str, Any], out: Path) -> None:
