@@ -102,6 +102,14 @@ def test_a_server_loads_what_was_built_and_tells_its_status(major: int, cache: P
         assert one.sql("SELECT pg_balloon_check()") == [(0,)]
 
 
+def test_its_functions_are_created_where_transactions_are_read_only_by_default(cache: Path) -> None:
+    installation, library = built(15, cache)
+    with server(installation, pg_balloon.with_balloon({"default_transaction_read_only": "on"}, library)) as one:
+        pg_balloon.create_functions(NODE, installation, library, one.conninfo())
+        assert one.sql("SELECT 1 FROM pg_proc WHERE proname = 'pg_balloon_status'") == [(1,)]
+        assert one.sql("SHOW transaction_read_only") == [("on",)]
+
+
 def test_the_status_of_a_server_without_it(cache: Path, pgherd) -> None:
     found = installations.find_all(NODE)
     if not found:

@@ -152,13 +152,19 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
     [
         pytest.param(("compare", "--variant", "simple:protocol=simple", "--max-blocks", "1"), "comparison", "baseline", id="compare"),
         pytest.param(("scaling", "--clients", "1,2", "--repeats", "1"), "scaling", "throughput", id="scaling"),
-        pytest.param(("io-profile", "--workload", "select-only", "--repeats", "2"), "io_profile", "throughput", id="io-profile"),
+        pytest.param(
+            ("io-profile", "--workload", "select-only", "--repeats", "2", "--time-budget", "30s"),
+            "io_profile",
+            "throughput",
+            id="io-profile",
+        ),
     ],
 )
 def test_it_is_compared_and_scaled_and_changes_in_nothing(pgherd, theirs, monkeypatch, words, table, column):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     before = theirs.state()
-    ended = pgherd(*words, "--dsn", theirs.dsn(), "--duration", "1s", "--warmup", "0s", "--time-budget", "3s", "--no-report", "--json")
+    limits = ("--duration", "1s", "--warmup", "0s", "--time-budget", "3s")
+    ended = pgherd(words[0], *limits, *words[1:], "--dsn", theirs.dsn(), "--no-report", "--json")
     assert ended.code in (0, 1), ended
     assert theirs.state() == before
     trials = pgherd.trials()
@@ -329,14 +335,24 @@ def test_limits_of_the_role_and_the_database_are_seen(pgherd, theirs, limited, m
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     limited("ROLE loader", 6)
     activity = external_server.read_database_info(theirs.dsn()).activity
-    assert (activity.free, activity.limit) == (6, "the role's CONNECTION LIMIT")
+    assert (activity.free, activity.limit) == (6, "the CONNECTION LIMIT of role loader")
     limited("DATABASE app", 4)
     activity = external_server.read_database_info(theirs.dsn()).activity
-    assert (activity.free, activity.limit) == (4, "the database's CONNECTION LIMIT")
+    assert (activity.free, activity.limit) == (4, "the CONNECTION LIMIT of database app")
     superuser = external_server.read_database_info(theirs.dsn("postgres")).activity
     assert superuser.limit == "max_connections" and superuser.free > 6, "no such limit holds for a superuser"
     ended = pgherd("density", "--dsn", theirs.dsn(), "--databases", "1", "--clients", "3", "--dry-run")
-    assert ended.code == 2 and "but the server has 4 free; lower --clients, or raise the database's CONNECTION LIMIT" in ended.message
+    assert ended.code == 2 and "but the server has 4 free; lower --clients, or raise the CONNECTION LIMIT of database app" in ended.message
+
+
+def test_databases_of_one_server_share_its_connections(pgherd, theirs, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    words = ("--dsn", theirs.dsn(), "--dsn", theirs.dsn(database="closed"), "--dry-run")
+    ended = pgherd("density", *words, "--clients", "13")
+    assert ended.code == 2, ended
+    assert "server server1, server server2: 26 clients and pgherd need 30 connections to their server" in ended.message, ended
+    assert "but max_connections leaves 2" in ended.message, ended
+    assert pgherd("density", *words, "--clients", "2").code == 0
 
 
 def test_settings_that_a_server_hides_are_named(pgherd, theirs):
@@ -353,6 +369,41 @@ def test_an_unsupported_version_is_refused(theirs, monkeypatch):
     monkeypatch.setattr(external_server, "SUPPORTED", range(40, 42))
     with pytest.raises(UsageError, match="is PostgreSQL 1.*, which is not supported; pgherd works with 40 to 41"):
         external_server.read_database_info(external_server.normalize_dsn(theirs.dsn("postgres")))
+
+
+@pytest.fixture
+def standby(theirs) -> Iterator[Instance]:
+    """A standby that waits for the WAL of a primary that does not exist."""
+    root = Path(tempfile.mkdtemp(prefix="standby-", dir="/tmp"))
+    root.chmod(0o755)
+    account, usable = theirs.instance.account, theirs.instance.installation
+    one = Instance(NODE, usable, str(root / "data"), str(root / "s"), account=account, name="standby")
+    try:
+        initdb(NODE, usable, one.data_dir, account=account)
+        NODE.write(f"{one.data_dir}/standby.signal", b"", user=account)
+        one.write_settings({"fsync": "off", "shared_buffers": "16MB"})
+        one.start()
+        one.wait_ready()
+        yield one
+    finally:
+        one.disconnect()
+        one.stop("immediate", 10)
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize(("attribute", "chosen"), [("read-write", 0), ("primary", 0), ("read-only", 1), ("standby", 1)])
+def test_the_host_is_chosen_as_without_read_only_sessions(theirs, standby, monkeypatch, attribute, chosen):
+    hosts = (theirs.host, standby.socket_dir)
+    monkeypatch.setenv("PGTARGETSESSIONATTRS", attribute)
+    for order in (hosts, hosts[::-1]):
+        one = attached(f"host={','.join(order)} user=postgres dbname=postgres", theirs)
+        assert one.address().host == hosts[chosen] and "target_session_attrs" not in one.address().conninfo
+        one.require_read_only(theirs.instance.installation.bin)
+        assert one.sql("SELECT pg_is_in_recovery()") == [(bool(chosen),)], "pgherd's next connections lead to it, too"
+        one.disconnect()
+    alone = f"host={hosts[1 - chosen]} user=postgres dbname=postgres target_session_attrs={attribute}"
+    with pytest.raises(UsageError, match="no connection"):
+        attached(alone, theirs)
 
 
 UPDATES = "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = 1;\n"
@@ -486,6 +537,8 @@ def test_nothing_stays_in_the_sessions_that_a_pooler_shares(pgherd, theirs, pool
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     ended = run_script(pgherd, pooled.dsn, "SELECT 1;\n", "--read-only")
     assert ended.code == 2 and "--protocol prepared does not go with" in ended.message and "PgBouncer" in ended.message, ended
+    ended = run_script(pgherd, pooled.dsn, "SET work_mem = '1MB';\n", "--read-only", "--protocol", "extended")
+    assert ended.code == 2 and "own.sql:1: 'SET' leaves state in the sessions that PgBouncer" in ended.message, ended
     ended = run_script(pgherd, pooled.dsn, "SELECT 1;\n", "--read-only", "--protocol", "extended")
     assert ended.code in (0, 1) and not [trial["error"] for trial in pgherd.trials() if trial["error"]], ended
     pgherd.judged_fairly()
@@ -642,6 +695,18 @@ def test_all_parameters_reach_the_driver(theirs, pooled, reader, monkeypatch, tm
         (tmp_path / ".postgresql" / "root.crt").unlink()
         with pytest.raises(UsageError, match="root certificate file"):
             attached(dsn, theirs)
+
+
+@pytest.mark.parametrize("pooled", [("session", "options")], indirect=True)
+def test_a_name_with_several_addresses_leads_to_one_of_them(theirs, pooled, reader, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    one = attached(f"host=localhost port={pooled.port} user=loader dbname=app", theirs)
+    assert one.address().host == "localhost", "certificates and tickets are for a name"
+    for conninfo in (one.conninfo(), one.address().conninfo):
+        assert conninfo_to_dict(conninfo)["hostaddr"] == "127.0.0.1"
+    one.require_read_only(theirs.instance.installation.bin)
+    assert one.sql("SELECT 1") == [(1,)]
+    one.disconnect()
 
 
 @pytest.mark.parametrize("pooled", [("session", "options", "verify-ca")], indirect=True)

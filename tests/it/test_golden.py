@@ -212,6 +212,20 @@ def test_an_error_in_an_init_file_names_its_line_and_leaves_nothing(node, instal
     assert [name for name in os.listdir(place / "golden") if name != ".locks"] == []
 
 
+def test_an_init_file_that_ends_inside_a_transaction_is_refused(node, installation: Installation, account, place: Path) -> None:
+    init = place / "init.sql"
+    for text in (
+        "CREATE TABLE a (x int);\nBEGIN;\nINSERT INTO a VALUES (1);\n",
+        "CREATE TABLE a (x int);\n\\set AUTOCOMMIT off\nINSERT INTO a VALUES (1);\n",
+    ):
+        init.write_text(text)
+        with pytest.raises(UsageError, match=r"--init-script .*init\.sql ends inside a transaction; add COMMIT"):
+            load(node, installation, account, place, Database(workload="script", init=str(init)))
+    assert [name for name in os.listdir(place / "golden") if name != ".locks"] == []
+    init.write_text("\\set AUTOCOMMIT off\nCREATE TABLE a (x int);\nCOMMIT;\nBEGIN;\nSELECT 1;\n")
+    assert load(node, installation, account, place, Database(workload="script", init=str(init))).databases["bench"] > 0
+
+
 def test_checksums_are_a_choice_and_recorded(node, installation: Installation, account: str | None, place: Path) -> None:
     golden = load(node, installation, account, place, checksums=not checksums_default(installation.major))
     assert golden.checksums != checksums_default(installation.major)

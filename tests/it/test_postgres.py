@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,11 +21,13 @@ from pgherd.host import processes
 from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
+from pgherd.postgres import relation_files
 from pgherd.postgres.imported_settings import import_settings
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance, initdb, start_all, stop_all
+from pgherd.postgres.instance import WRITABLE, Instance, initdb, start_all, stop_all
 from pgherd.postgres.settings import choose_settings, reload_or_restart
 from pgherd.postgres.settings_validation import contexts
+from pgherd.runner.deploy.servers import buffer_readings
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")
 assert _spec and _spec.loader
@@ -83,6 +87,31 @@ def test_reload_takes_what_it_can_and_refuses_what_is_wrong(server: Instance, no
     server.write_settings({**SMALL, "work_mem": "banana"})
     with pytest.raises(TrialError, match='invalid value for parameter "work_mem": "banana"'):
         server.reload()
+
+
+def test_pgherd_writes_where_transactions_are_read_only_by_default(
+    server: Instance, node: LocalNode, account: str | None, place: Path
+) -> None:
+    settings = {**SMALL, "default_transaction_read_only": "on"}
+    directories = [str(place / name) for name in ("temp", "one")]
+    server.write_settings(settings)
+    server.start()
+    server.wait_ready()
+    for statement in (WRITABLE, "CREATE TABLE mine (id int)"):
+        server.sql(statement)
+    server.disconnect()
+    for directory in directories:
+        node.make_dir(directory, mode=0o700, user=account)
+    relation_files.create(server, ["postgres"], relation_files.TablespaceDirs(directories[0], (directories[1],)))
+    server.disconnect()
+    moved = "SELECT spcname FROM pg_class c JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE relname = 'mine'"
+    assert server.sql("SHOW temp_tablespaces") == [("pgherd_temp",)] and server.sql(moved) == [("pgherd_space_0",)]
+    if server.sql("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_buffercache'"):
+        wanted: Any = SimpleNamespace(final_readings=("buffers",))
+        readings = buffer_readings(node, wanted, {("db01", "pg"): server})
+        assert readings["server:db01/pg"]["buffers.filled"] > 0
+    assert server.differing()["default_transaction_read_only"] == "on"
+    assert server.sql("SHOW transaction_read_only") == [("on",)], "as it was configured"
 
 
 def test_a_wrong_setting_shows_at_the_start_in_postgresqls_words(server: Instance) -> None:

@@ -1,5 +1,6 @@
 """Parameters of libpq from every source, and pretended poolers. tests/it/test_external.py has a real pgbench and PgBouncer."""
 
+import itertools
 from types import SimpleNamespace
 
 import psycopg
@@ -53,6 +54,7 @@ def test_a_service_that_is_not_there_is_left_to_the_connection(tmp_path, monkeyp
 
 def test_no_secret_and_no_address_is_passed_on():
     given = {"password": "x", "host": "h", "port": "1", "passfile": "p", "service": "s", "tcp_user_timeout": "5"}
+    given |= {"target_session_attrs": "read-write", "load_balance_hosts": "random"}
     assert driver_parameters(given, tls=True) == {"tcp_user_timeout": "5"}
     for secret in set(external_connections.SECRET_KEYWORDS) - {"password"}:
         with pytest.raises(UsageError, match=f"^{secret} cannot be passed on to pgbench"):
@@ -87,14 +89,35 @@ def test_default_files_are_this_users(bare):
     assert driver_parameters({"sslrootcert": "system"}, tls=True) == {"sslrootcert": "system"}
 
 
+@pytest.mark.parametrize(
+    ("attribute", "choice"),
+    [("read-write", "primary"), ("read-only", "standby"), ("primary", None), ("prefer-standby", None), ("any", None)],
+)
+@pytest.mark.parametrize("source", ["dsn", "environment", "service"])
+def test_a_host_is_chosen_as_if_the_session_were_not_made_read_only(monkeypatch, tmp_path, source, attribute, choice):
+    (tmp_path / "services").write_text(f"[theirs]\nhost=/nonexistent\ntarget_session_attrs={attribute}\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    if source == "environment":
+        monkeypatch.setenv("PGTARGETSESSIONATTRS", attribute)
+    dsn = {"dsn": f"host=a,b target_session_attrs={attribute}", "environment": "host=a,b", "service": "service=theirs"}[source]
+    assert external_connections.host_choice(dsn) == ({} if choice is None else {"target_session_attrs": choice})
+
+
+@pytest.mark.parametrize(
+    ("hostaddr", "fixed"), [("", False), ("10.0.0.7", True), ("2001:db8::7", True), ("fe80::7%eth0", True), ("fe80::7", False)]
+)
+def test_an_address_is_fixed_where_it_alone_leads_to_the_server(hostaddr, fixed):
+    assert external_connections.fixed_address(hostaddr) == ({"hostaddr": hostaddr} if fixed else {})
+
+
 # ---- poolers
 
 
 class Session:
-    """Session that answers with the state of a server process."""
+    """Session that answers with the state of a server process, or of several in turn."""
 
     def __init__(self, state, announced=None, console=None):
-        self.state = state
+        self.states = itertools.repeat(state) if isinstance(state, tuple) else state
         self.info = SimpleNamespace(backend_pid=state[2] if announced is None else announced)
         self.pgconn = SimpleNamespace(exec_=lambda _: SimpleNamespace(ntuples=len(console or ()), get_value=lambda *_: console[0]))
 
@@ -105,7 +128,7 @@ class Session:
         return None
 
     def execute(self, _):
-        return SimpleNamespace(fetchone=lambda: self.state)
+        return SimpleNamespace(fetchone=lambda: next(self.states))
 
 
 def behind(*states, console):
@@ -148,6 +171,25 @@ def test_sessions_that_share_a_process_are_seen():
     assert (found.name, found.shared, reason) == ("PgBouncer 1.18.0", True, "")
     found, reason = external_connections.examine_pooler(behind(("off", "default", 7), ("off", "default", 8), console=[b"PgBouncer 1.18.0"]))
     assert not found.shared and "is off" in reason
+
+
+def in_turn(*processes):
+    """States of these processes, one after the other, without end."""
+    return itertools.cycle([("on", "user", process) for process in processes])
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        pytest.param((in_turn(7, 9), in_turn(8)), id="the process of one changes"),
+        pytest.param((in_turn(7, 7, 7, 9), in_turn(8)), id="the process of one changes late"),
+        pytest.param((in_turn(7), in_turn(8, 7)), id="they meet later"),
+        pytest.param((in_turn(7, 8), in_turn(8, 7)), id="they exchange their processes"),
+        pytest.param((turns := in_turn(7, 8), turns), id="processes take turns"),
+    ],
+)
+def test_a_session_whose_process_changes_is_shared(states):
+    assert external_connections.examine_pooler(behind(*states, console=[b"PgBouncer 1.18.0"]))[0].shared
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,16 @@ def test_ours_come_after_the_users_options(monkeypatch, dsn, environment, read_o
     assert external_server._options(dsn, read_only=read_only) == options
 
 
+@pytest.mark.parametrize(
+    ("options", "attribute"), [(external_server.READ_ONLY, "primary"), (f"-c jit=off {external_server.READ_ONLY}", "primary"), ("", None)]
+)
+def test_only_sessions_that_pgherd_makes_read_only_choose_their_host_otherwise(monkeypatch, options, attribute):
+    given = {}
+    monkeypatch.setattr("psycopg.connect", lambda dsn, **parameters: given.update(parameters))
+    external_server._open("host=a,b target_session_attrs=read-write", options=options)
+    assert given["options"] == options and given.get("target_session_attrs") == attribute
+
+
 PASSWORDS = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=8, max_size=20).filter(lambda text: "***" not in text)
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgherd.postgres.instance import WRITABLE
 from pgherd.postgres.relation_files import LIST, RELATIONS, Relation, Relations, TablespaceDirs, create, spread
 
 GB = 2**30
@@ -75,6 +76,7 @@ def test_temporary_files_go_to_their_tablespace():
     server = PrivateServer()
     create(server, ["bench"], TablespaceDirs(temp="/mnt/it's"))
     assert server.statements == [
+        ("postgres", WRITABLE),
         ("postgres", "CREATE TABLESPACE \"pgherd_temp\" LOCATION '/mnt/it''s'"),
         ("postgres", "ALTER SYSTEM SET temp_tablespaces = 'pgherd_temp'"),
         ("", "reload"),
@@ -86,6 +88,7 @@ def test_relations_are_moved_one_by_one_and_written():
     create(server, ["bench"], TablespaceDirs(data=("/a", "/b")))
     moved = [statement for database, statement in server.statements if database == "bench"]
     assert moved == [
+        WRITABLE,
         'ALTER TABLE "public"."big" SET TABLESPACE "pgherd_space_0"',
         'ALTER INDEX "public"."odd""name" SET TABLESPACE "pgherd_space_1"',
         'ALTER MATERIALIZED VIEW "s"."view" SET TABLESPACE "pgherd_space_1"',

@@ -1,6 +1,7 @@
 import os
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
+from pgherd.postgres.external_connections import Pooler
+from pgherd.postgres.external_server import ExternalDatabaseInfo, ServerActivity
 from pgherd.prepare import guests, servers, volumes
-from pgherd.prepare.databases import database_options, prepare_databases
+from pgherd.prepare.databases import database_options, prepare_databases, require_shared_connections
 from pgherd.prepare.hosts import choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.servers import database_size
 from pgherd.studies.density.options import DensityRequest
@@ -226,3 +229,33 @@ def test_sql_of_ones_own_fills_it(tmp_path):
 @pytest.mark.parametrize(("asked", "checksums"), [({}, True), ({"data_checksums": False}, False)])
 def test_checksums_are_on_unless_asked_otherwise(asked, checksums):
     assert _in_processes(**asked).servers.checksums is checksums
+
+
+def _listed(started="1700000000.25", database="app", **limits):
+    limits = {"max_connections": 30, **{name.replace("_", " "): free for name, free in limits.items()}}
+    activity = ServerActivity(free=min(limits.values()), limits=limits, started=started)
+    return ExternalDatabaseInfo(dsn="host=h", version="17.2", major=17, database=database, bytes=1, scale=1, activity=activity)
+
+
+def test_databases_of_one_server_share_its_connections():
+    two = {"server a": _listed(), "server b": _listed(database="other")}
+    require_shared_connections(two, 13, 2, None)
+    with pytest.raises(UsageError, match="^server a, server b: 50 clients and pgherd need 54 connections to their server, but max_conn"):
+        require_shared_connections(two, 25, 2, None)
+    require_shared_connections(two, 25, 1, None)
+    with pytest.raises(UsageError, match="27 clients and pgherd need 31 connections .*, but max_connections leaves 30; lower --clients"):
+        require_shared_connections(two, 27, 1, None)
+    with pytest.raises(
+        UsageError, match="26 clients and pgherd need 30 connections .* --connection-limit leaves 29; .* --connection-limit$"
+    ):
+        require_shared_connections(two, 13, 2, 29)
+    require_shared_connections(two | {"server b": _listed(started="1700000000.5")}, 25, 2, None)
+    require_shared_connections(two | {"server b": replace(_listed(), pooler=Pooler("P"))}, 25, 2, None)
+
+
+def test_a_limit_of_one_database_is_for_this_database():
+    require_shared_connections({"server a": _listed(database_a=15), "server b": _listed(database_b=15)}, 13, 2, None)
+    with pytest.raises(
+        UsageError, match="server a, server b: 26 clients .* but role loader leaves 15; lower --clients, or raise role loader"
+    ):
+        require_shared_connections({"server a": _listed(role_loader=15), "server b": _listed(role_loader=15)}, 13, 2, None)

@@ -24,7 +24,7 @@ from pgherd.workloads.user_script import (
     pgbench_error,
     psql_error,
     require_ending,
-    require_no_temporary_tables,
+    require_no_session_state,
     require_read_only,
     require_unchanged,
     stage,
@@ -324,9 +324,66 @@ def test_a_script_with_temporary_tables_leaves_them_behind_a_pooler(tmp_path, te
     file = tmp_path / "own.sql"
     file.write_text(text)
     with pytest.raises(UsageError, match="leaves a table in the sessions that PgBouncer shares between clients; name the server itself"):
-        require_no_temporary_tables(LocalNode(), [Script(source=str(file))], "PgBouncer")
+        require_no_session_state(LocalNode(), [Script(source=str(file))], "PgBouncer")
     file.write_text("SELECT temp FROM weather;")
-    require_no_temporary_tables(LocalNode(), [Script(source=str(file))], "PgBouncer")
+    require_no_session_state(LocalNode(), [Script(source=str(file))], "PgBouncer")
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("SET work_mem = '1MB';", ":1: 'SET' leaves state"),
+        ("\\set a 1\n\\set b 2\n\nset session search_path = x;", ":4: 'set' leaves state"),
+        ("BEGIN; SET LOCAL jit = off; END;\n-- SET a\n/* b */ SET ROLE x;", ":3: 'SET' leaves state"),
+        ("SELECT 1 AS a \\gset\nSET a.b = :a;", ":2: 'SET' leaves state"),
+        ("SELECT 1 \\; SET a.b = 1;", ":1: 'SET' leaves state"),
+        ("SELECT 'it''s';\nPREPARE s AS SELECT 1;", ":2: 'PREPARE' leaves state"),
+        ("LISTEN a;", ":1: 'LISTEN' leaves state"),
+        ("BEGIN;\nDECLARE c CURSOR\nWITH HOLD FOR SELECT 1;\nEND;", ":2: 'DECLARE c CURSOR WITH HOLD' leaves state"),
+        ("SELECT pg_advisory_lock(1);", ":1: 'pg_advisory_lock' leaves state"),
+        ("SELECT a,\n pg_try_advisory_lock_shared (a, 2) FROM t;", ":2: 'pg_try_advisory_lock_shared' leaves state"),
+    ],
+)
+def test_a_script_leaves_no_state_behind_a_pooler(tmp_path, text, result):
+    file = tmp_path / "own.sql"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(f"{file}{result} in the sessions that PgBouncer shares between clients")):
+        require_no_session_state(LocalNode(), [Script(source=str(file))], "PgBouncer")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\set a random(1, 9)\nUPDATE t\nSET a = :a\nWHERE b = 2;",
+        "BEGIN;\nSET LOCAL work_mem = '1MB';\nSET TRANSACTION READ ONLY;\nset  constraints ALL DEFERRED;\nEND;",
+        "SELECT '; SET a = 1', $$; SET a = 1;$$, $x$; LISTEN a;$x$, E'\\'; SET a = 1;', \"; SET a = 1\", 'pg_advisory_lock(1)';",
+        "-- ; SET a = 1;\n/* ; LISTEN a; */ SELECT 1;",
+        "BEGIN;\nSELECT pg_advisory_xact_lock(1), pg_try_advisory_xact_lock_shared(2);\nDECLARE c CURSOR FOR SELECT 1;\nFETCH c;\nEND;",
+        "\\setshell a echo it's\nSELECT setting, prepare, listen FROM settings;",
+        "MERGE INTO t USING u ON a = b WHEN MATCHED THEN UPDATE SET c = 1;",
+    ],
+)
+def test_what_ends_with_its_transaction_goes_through_a_pooler(tmp_path, text):
+    file = tmp_path / "own.sql"
+    file.write_text(text)
+    require_no_session_state(LocalNode(), [Script(source=str(file))], "PgBouncer")
+
+
+def test_an_open_transaction_at_the_end_of_an_init_file_is_named(tmp_path):
+    ran = []
+
+    def run(command, timeout=60.0):
+        ran.append(list(command.argv))
+        return Completed(1, "", 'psql:<stdin>:1: NOTICE:  x\nFEHLER:  ungültig: "745 is the open transaction"\n')
+
+    target = SimpleNamespace(node=SimpleNamespace(run=run, exists=os.path.exists), bin="/pg", account=None)
+    target.socket_dir, target.port, target.user = "/s", 5432, "postgres"
+    init = tmp_path / "init.sql"
+    loader = ScriptLoader(database="bench", scale=1, init=str(init), digest="0", data=InitData(directory=str(tmp_path)))
+    with pytest.raises(UsageError, match=r"--init-script .*init\.sql ends inside a transaction; add COMMIT"):
+        loader.load(target)
+    (argv,) = ran
+    assert argv.index("--file=-") < next(number for number, word in enumerate(argv) if "pg_current_xact_id_if_assigned" in word)
 
 
 def test_a_script_that_reads_may_be_only_read(tmp_path):

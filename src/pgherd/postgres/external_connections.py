@@ -37,8 +37,13 @@ SECRET_KEYWORDS = ("password", "sslpassword", "oauth_client_secret", "scram_clie
 """Keywords that cannot be recorded or appear on a command line."""
 FILE_KEYWORDS = {"sslrootcert": "root.crt", "sslcrl": "root.crl", "sslcert": "postgresql.crt", "sslkey": "postgresql.key"}
 """Keywords of files → name of their default in ``~/.postgresql``."""
-# The address follows from the connection. The others are set by pgherd, or were replaced by what they refer to.
-_REPLACED = ("host", "hostaddr", "port", "user", "dbname", "passfile", "service", "servicefile", "options", "fallback_application_name")
+# The address follows from the connection, and needs no choice. The others are set by pgherd, or were replaced by what they refer to.
+_REPLACED = (
+    *("host", "hostaddr", "port", "target_session_attrs", "load_balance_hosts"),
+    *("user", "dbname", "passfile", "service", "servicefile", "options", "fallback_application_name"),
+)
+_BY_SERVER = {"read-write": "primary", "read-only": "standby"}
+"""Values of target_session_attrs that also depend on default_transaction_read_only → those that depend on the server only."""
 
 
 def explicit_parameters(dsn: str) -> dict[str, str]:
@@ -98,6 +103,23 @@ def driver_parameters(parameters: dict[str, str], *, tls: bool) -> dict[str, str
         defaults = {keyword: os.path.join(directory, name) for keyword, name in FILE_KEYWORDS.items() if keyword not in passed}
         passed |= {keyword: path for keyword, path in defaults.items() if os.path.isfile(path)}
     return passed
+
+
+def host_choice(dsn: str) -> dict[str, str]:
+    """Return the parameter with which a session that pgherd makes read-only selects the host that ``dsn`` selects without this.
+
+    libpq counts a server as read-only if it is a standby or if default_transaction_read_only is on in the session.
+    """
+    attribute = _BY_SERVER.get(explicit_parameters(dsn).get("target_session_attrs", ""))
+    return {} if attribute is None else {"target_session_attrs": attribute}
+
+
+def fixed_address(hostaddr: str) -> dict[str, str]:
+    """Return the parameter with which other connections lead to the same address, because a name may have several.
+
+    It is empty for a Unix socket, and for a link-local address, from which libpq leaves out the scope.
+    """
+    return {} if not hostaddr or (hostaddr.startswith("fe80:") and "%" not in hostaddr) else {"hostaddr": hostaddr}
 
 
 # ---- process of the server
@@ -169,12 +191,14 @@ _STATE = """SELECT current_setting('transaction_read_only'), source, pg_backend_
 FROM pg_settings WHERE name = 'default_transaction_read_only'"""
 _SESSIONS = 2
 """Sessions that are tried behind a pooler at the same time."""
+_REPEATS = 2
+"""Half of the queries of each."""
 _ANSWER_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
 class Pooler:
-    """Pooler with its name for messages. With ``shared``, clients were seen to share a server session."""
+    """Pooler with its name for messages. With ``shared``, clients were seen to share a server session, or to change theirs."""
 
     name: str
     shared: bool = False
@@ -202,11 +226,14 @@ def examine_pooler(connect: Callable[..., psycopg.Connection[Any]]) -> tuple[Poo
     Raises:
         psycopg.Error: a connection fails.
     """
+    # Forwards and backwards: a pooler that takes turns would otherwise answer each session with the same process every time.
+    order = [*range(_SESSIONS), *reversed(range(_SESSIONS))] * _REPEATS
     with ExitStack() as stack:
         sessions = [stack.enter_context(connect()) for _ in range(_SESSIONS)]
-        states = [_session_state(session) for session in (*sessions, *sessions)]
-    processes = [process for _, _, process in states[:_SESSIONS]]
-    return Pooler(_pooler_name(connect), shared=len(set(processes)) < _SESSIONS), reason_not_read_only(states, pooled=True)
+        answers = [(number, _session_state(sessions[number])) for number in order]
+    served = {(number, process) for number, (_, _, process) in answers}
+    shared = len(served) > _SESSIONS or len({process for _, process in served}) < _SESSIONS
+    return Pooler(_pooler_name(connect), shared), reason_not_read_only([state for _, state in answers], pooled=True)
 
 
 def reason_not_read_only(states: Sequence[tuple[Any, ...]], *, pooled: bool) -> str:

@@ -65,7 +65,8 @@ _ACTIVITY = """SELECT pg_is_in_recovery(), (SELECT count(*) FROM pg_stat_replica
        (SELECT rolconnlimit FROM pg_roles WHERE rolname = session_user AND rolconnlimit >= 0 AND NOT rolsuper)
        - count(*) FILTER (WHERE usename = session_user),
        (SELECT datconnlimit FROM pg_database WHERE datname = current_database() AND datconnlimit >= 0
-           AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = session_user)) - count(*) FILTER (WHERE datname = current_database())
+           AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = session_user)) - count(*) FILTER (WHERE datname = current_database()),
+       extract(epoch FROM pg_postmaster_start_time())::text
 FROM pg_stat_activity WHERE datid IS NOT NULL AND pid <> pg_backend_pid() AND coalesce(backend_type, 'client backend') = 'client backend'"""
 
 
@@ -74,7 +75,8 @@ class ServerActivity:
     """Use of a server before a run, as its user sees it.
 
     ``sessions`` are those of other clients, of which ``busy`` run a statement or a transaction and ``hidden`` have an unknown state.
-    ``free`` is the number of connections that it still accepts, and ``limit`` what limits them.
+    ``free`` is the number of connections that it still accepts, and ``limit`` what limits them. ``limits`` has the free connections of
+    every limit by its name. ``started`` identifies the server: it is equal for all of its databases.
     """
 
     standby: bool = False
@@ -84,6 +86,8 @@ class ServerActivity:
     hidden: int = 0
     free: int = 0
     limit: str = "max_connections"
+    limits: Mapping[str, int] = field(default_factory=dict)
+    started: str = ""
 
 
 @dataclass(frozen=True)
@@ -298,7 +302,7 @@ class ExternalServer:
         query_timeout: float | None = None,
         direct: str | None = None,
     ) -> None:
-        """Connect once to resolve the connection parameters.
+        """Connect once to choose the host and resolve the connection parameters. All other connections lead to the same address.
 
         Args:
             node: Host from which connections are opened.
@@ -327,8 +331,7 @@ class ExternalServer:
             self._host, self._port, self._user, self._database = info.host or info.hostaddr, info.port, info.user, info.dbname
             explicit = external_connections.explicit_parameters(dsn)
             self._parameters = external_connections.driver_parameters(explicit, tls=bool(connection.pgconn.ssl_in_use))
-            if explicit.get("hostaddr"):
-                self._parameters["hostaddr"] = info.hostaddr
+            self._parameters |= external_connections.fixed_address(info.hostaddr)
             password = info.password
             self._direct = None if direct is None else ExternalServer(node, direct, name=name, passfile=f"{passfile}-direct")
             if self._direct is not None:
@@ -393,7 +396,8 @@ class ExternalServer:
         pgherds = {**_SESSION, "options": self._options(read_only=True)}
         timeout = {"connect_timeout": str(_CONNECT_TIMEOUT_S)}
         address = {"host": self._host, "port": str(self._port), "user": self._user, "dbname": self._database}
-        return make_conninfo("", **{**timeout, **self._parameters, **address, **pgherds})
+        chosen = {"target_session_attrs": "any"}  # otherwise PGTARGETSESSIONATTRS would judge the chosen host by read-only sessions
+        return make_conninfo("", **{**timeout, **self._parameters, **address, **chosen, **pgherds})
 
     def _require_same(self, direct: ExternalServer, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Require that both lead to the same database of the same server. Raises UsageError."""
@@ -484,10 +488,13 @@ def _protection(connection: psycopg.Connection[Any], query_timeout: float | None
 def _activity(connection: psycopg.Connection[Any]) -> ServerActivity:
     row = connection.execute(_ACTIVITY.encode()).fetchone()
     assert row is not None
-    standby, replicas, sessions, busy, hidden, accepted, of_role, of_database = row
-    limits = {"max_connections": accepted, "the role's CONNECTION LIMIT": of_role, "the database's CONNECTION LIMIT": of_database}
-    free, limit = min((number, name) for name, number in limits.items() if number is not None)
-    return ServerActivity(standby, replicas, sessions, busy, hidden, max(0, free), limit)
+    standby, replicas, sessions, busy, hidden, accepted, of_role, of_database, started = row
+    role = f"the CONNECTION LIMIT of role {connection.info.user}"
+    database = f"the CONNECTION LIMIT of database {connection.info.dbname}"
+    numbers = {"max_connections": accepted, role: of_role, database: of_database}
+    limits = {name: max(0, number) for name, number in numbers.items() if number is not None}
+    limit = min(limits, key=lambda name: (limits[name], name))
+    return ServerActivity(standby, replicas, sessions, busy, hidden, limits[limit], limit, limits, started)
 
 
 def _allowed(session: _Session, dsn: str, *, required: bool, option: str) -> _Session:
@@ -512,6 +519,8 @@ def _open(dsn: str, *, options: str, dbname: str | None = None) -> psycopg.Conne
     import psycopg
 
     parameters = {"options": options, **_SESSION}
+    if READ_ONLY in options:
+        parameters |= external_connections.host_choice(dsn)
     password = password_of(dsn)
     if password is not None:
         parameters["password"] = password

@@ -21,6 +21,8 @@ StopMode = Literal["fast", "immediate"]
 
 SUPERUSER = "postgres"
 """Database superuser of every private server, independent of its operating system user."""
+WRITABLE = "SET default_transaction_read_only = off"
+"""Statement after which a connection may write to a server whose transactions are read-only by default (--read-only)."""
 
 # pg_file_settings also reports an error for a setting that requires a restart. The query excludes these.
 _REJECTED = """SELECT 1 FROM pg_file_settings f LEFT JOIN pg_settings s USING (name)

@@ -225,7 +225,7 @@ def create_functions(node: Node, installation: Installation, library: BalloonLib
     if node.sql(conninfo, "SELECT 1 FROM pg_proc WHERE proname = 'pg_balloon_status'"):
         return
     argv = [installation.tool("psql"), "-X", "-q", "-w", "-v", "ON_ERROR_STOP=1", "--single-transaction", "-d", conninfo, "-f", library.sql]
-    psql = node.run(Command(argv))
+    psql = node.run(Command(argv, env={"PGOPTIONS": "-c default_transaction_read_only=off"}))  # it may be on in the server's settings
     if psql.code != 0:
         raise TrialError(f"the functions of {NAME} cannot be created: {psql.err.strip()}")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import WRITABLE, Instance
 
 Query = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Callback that runs a statement with parameters and returns its rows; raises psycopg.Error."""
@@ -110,6 +110,7 @@ def create(instance: Instance, databases: Sequence[str], spaces: TablespaceDirs)
     for name, directory in zip(names, spaces.data, strict=True):
         _create_tablespace(instance, name, directory)
     for database in databases if names else ():
+        instance.sql(WRITABLE, database=database)
         relations = instance.sql(RELATIONS, database=database)
         for (schema, name, kind, _), at in zip(relations, spread([size for *_, size in relations], len(names)), strict=True):
             statement = sql.SQL("ALTER {} {} SET TABLESPACE {}").format(
@@ -137,4 +138,5 @@ def _create_tablespace(instance: Instance, name: str, directory: str) -> None:
     from psycopg import sql
 
     statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}").format(sql.Identifier(name), sql.Literal(directory))
+    instance.sql(WRITABLE)
     instance.sql(statement.as_string())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,9 +22,11 @@ from pgherd.host.facts import gather
 from pgherd.model.analysis import Thresholds
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Role, RuntimeName
+from pgherd.model.errors import UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment
 from pgherd.node.protocol import Node
+from pgherd.postgres.external_server import ExternalDatabaseInfo
 from pgherd.prepare import fleet, hosts, load, servers
 from pgherd.prepare import guests as virtual_machines
 from pgherd.prepare import volumes as server_volumes
@@ -261,6 +263,31 @@ def _clients(options: DatabaseOptions) -> int:
     return max(clients) if isinstance(clients, tuple) else clients
 
 
+def require_shared_connections(existing: Mapping[str, ExternalDatabaseInfo], clients: int, loaded: int, limit: int | None) -> None:
+    """Require that the connections of a trial to databases of one server are together within its limits and ``--connection-limit``.
+
+    ``existing`` are the databases by label, of which a trial loads at most ``loaded`` with ``clients`` each. pgherd also connects to the
+    others. The limits of a pooler are unknown.
+
+    Raises:
+        UsageError: they are not.
+    """
+    requested: dict[str, int] = {} if limit is None else {"--connection-limit": limit}
+    sharing: dict[tuple[str, str], dict[str, int]] = {}  # server and name of a limit → free connections by label
+    activities = {label: info.activity for label, info in existing.items() if info.pooler is None}
+    for label, activity in activities.items():
+        for name, free in {**activity.limits, **requested}.items():
+            sharing.setdefault((activity.started, name), {})[label] = free
+    for (_, name), by_label in sharing.items():
+        together, free = min(loaded, len(by_label)) * clients, min(by_label.values())
+        needed = together + fleet.PGHERD_CONNECTIONS * len(by_label)
+        if needed > free:
+            raise UsageError(
+                f"{', '.join(by_label)}: {together} clients and pgherd need {needed} connections to their server, but {name} leaves "
+                f"{free}; lower --clients, or raise {name}"
+            )
+
+
 def _volume_options(volumes: RequestedVolumes) -> dict[str, Any]:
     by_name = {volume.name: volume for volume in (*volumes.roles.values(), *volumes.tablespaces)}
     return {
@@ -291,8 +318,12 @@ def complete(
     """
     workspace, facts, share, guests = preparation.workspace, preparation.facts, preparation.share, preparation.guests
     node, external = workspace.node, preparation.servers.external
-    for label, info in preparation.servers.existing.items():
+    existing = preparation.servers.existing
+    for label, info in existing.items():
         fleet.require_connections(label, info, _clients(options), preparation.connection_limit)
+    if len(existing) > 1:  # only density loads several
+        loaded: int = max(getattr(options, "databases", (1,)))
+        require_shared_connections(existing, _clients(options), loaded, preparation.connection_limit)
     confirm, reserved_pages = huge_pages.host_changes(node, study, options, settings.huge_pages)
     confirm = (*confirm, *disk.volumes.confirm)
     files = "drivers' output" if external else "servers' data"

@@ -473,7 +473,7 @@ def find_external(
         )
     if server.pooler is not None and server.pooler.shared:
         parsed = [user_scripts.parse_script(script, node.exists) for script in load.scripts]
-        user_scripts.require_no_temporary_tables(node, parsed, server.pooler.name)
+        user_scripts.require_no_session_state(node, parsed, server.pooler.name)
     external_server.require_reachable(server, builtin=not load.scripts, writes=not read_only, scale=load.scale, option=label)
     return server
 

@@ -29,6 +29,15 @@ _DIGEST_TIMEOUT_S = 3600.0
 _WRITABLE = re.compile(r"\bread\s+write\b|\b(?:default_)?transaction_read_only\b", re.IGNORECASE)
 _LEAVES = re.compile(r"\bprepare\s+transaction\b", re.IGNORECASE)
 _TEMPORARY = re.compile(r"\b(?:create|into)\s+(?:(?:local|global)\s+)?temp(?:orary)?\b", re.IGNORECASE)
+_SESSION_STATE = re.compile(
+    r"""(?:\A|;|\\[a-z]+[^\n]*\n)\s*(?P<statement>set\b(?!\s+(?:local|transaction|constraints)\b)|prepare\b|listen\b
+         |declare\b[^;]*\bwith\s+hold\b)
+      |\b(?P<lock>pg_(?:try_)?advisory_lock(?:_shared)?)\s*\(""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Statement, or function for locks, whose effect lasts until the end of the session."""
+_QUOTED = re.compile(r"""\\[a-z]+[^\n]*|\b[eE]'(?:[^'\\]|\\.|'')*'|'[^']*'|"[^"]*"|(?<![\w$])(\$(?:[^\W\d]\w*)?\$).*?\1""", re.DOTALL)
+"""Command of pgbench, or quoted text of SQL without comments."""
 _REFUSED = {
     **dict.fromkeys(
         ("c", "connect"),
@@ -59,6 +68,9 @@ _LOADING = frozenset(
 """Settings under which an SQL file is loaded, beside those of libraries, which have a dot."""
 _TRANSLATED = r"^pgbench: (?:error|fatal): .*?(?P<text>[^\W\d_]+:  .*)"
 """Error of a server whose lc_messages is not English: a word, a colon and two blanks."""
+_IN_TRANSACTION = "is the open transaction"
+_REQUIRE_NO_TRANSACTION = f"SELECT (pg_current_xact_id_if_assigned()::text || ' {_IN_TRANSACTION}')::int"
+"""Query that fails, with its text in the message, in a transaction that has changed something."""
 _NO_OBJECTS = """SELECT NOT EXISTS (SELECT FROM pg_class WHERE oid >= 16384) AND NOT EXISTS (SELECT FROM pg_proc WHERE oid >= 16384)
 AND NOT EXISTS (SELECT FROM pg_largeobject_metadata)"""
 """Query whether a database has only objects of initdb, whose OIDs are below FirstNormalObjectId."""
@@ -129,14 +141,17 @@ class ScriptLoader:
         or of the original file if the run has a copy.
 
         Raises:
-            UsageError: The file has an error (the message contains its line and PostgreSQL's error), or its data files have
-                changed.
+            UsageError: The file has an error (the message contains its line and PostgreSQL's error) or an open transaction at its
+                end, or its data files have changed.
         """
         require_unchanged(target.node, self.init, self.data)
-        argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale), self.database]
+        ending = f"--command={_REQUIRE_NO_TRANSACTION}"  # in the session of the file, after it
+        argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale), ending, self.database]
         original = self.data.directory  # may be missing on another host, or in a resumed run that needs no file of it
         directory = original if target.node.exists(original) else os.path.dirname(os.path.abspath(self.init))
         psql = target.node.run(Command(argv, user=target.account, stdin=self.init, cwd=directory), timeout=24 * 3600)
+        if psql.code != 0 and _IN_TRANSACTION in psql.err:
+            raise UsageError(f"the database cannot be filled: --init-script {self.init} ends inside a transaction; add COMMIT")
         if psql.code != 0:
             raise UsageError(f"the database cannot be filled: {psql_error(psql.err, self.init)}; correct the --init-script file")
         argv = [f"{target.bin}/psql", *client_options(target), "--no-psqlrc", "-Atc", _NO_OBJECTS, self.database]
@@ -400,24 +415,36 @@ def require_ending(node: Node, scripts: Sequence[Script]) -> None:
     _require_without(node, scripts, _LEAVES, "leaves transactions on an external server if the load is interrupted; remove it")
 
 
-def require_no_temporary_tables(node: Node, scripts: Sequence[Script], pooler: str) -> None:
-    """Require that the user's scripts make no temporary tables, which stay in a session that a pooler shares between clients.
+def require_no_session_state(node: Node, scripts: Sequence[Script], pooler: str) -> None:
+    """Require that the user's scripts leave nothing in a session, which a pooler shares between clients.
+
+    This includes temporary tables, prepared statements, settings without SET LOCAL, cursors WITH HOLD, LISTEN and advisory locks of
+    a session. Functions and DO blocks, which may do the same, and set_config are not looked into.
 
     Raises:
-        UsageError: A script makes one, or cannot be read.
+        UsageError: A script leaves something, or cannot be read.
     """
-    reason = f"leaves a table in the sessions that {pooler} shares between clients; name the server itself"
-    _require_without(node, scripts, _TEMPORARY, reason)
+    among = f"in the sessions that {pooler} shares between clients"
+    _require_without(node, scripts, _TEMPORARY, f"leaves a table {among}; name the server itself")
+    reason = f"leaves state {among}; limit it to a transaction (SET LOCAL, pg_advisory_xact_lock), or name the server itself"
+    _require_without(node, scripts, _SESSION_STATE, reason, quoted=False)
 
 
-def _require_without(node: Node, scripts: Sequence[Script], pattern: re.Pattern[str], reason: str) -> None:
+def _require_without(node: Node, scripts: Sequence[Script], pattern: re.Pattern[str], reason: str, *, quoted: bool = True) -> None:
+    """Require that the pattern, or its group that matches, is in no script, with ``quoted`` also not in quoted text or comments."""
     for source in (script.source for script in scripts if not script.source.startswith(_BUILTIN)):
         script = _text(node, "--script", source)
-        for text in (without_comments(script), script):
+        for text in (without_comments(script), script) if quoted else (_without_quotes(without_comments(script)),):
             match = pattern.search(text)
             if match is not None:
-                line = text.count("\n", 0, match.start()) + 1
-                raise UsageError(f"{source}:{line}: '{' '.join(match[0].split())}' {reason}")
+                group = match.lastindex or 0
+                line = text.count("\n", 0, match.start(group)) + 1
+                raise UsageError(f"{source}:{line}: '{' '.join(match[group].split())}' {reason}")
+
+
+def _without_quotes(script: str) -> str:
+    """Return a script, which has no comments, with its line breaks only in place of quoted text."""
+    return _QUOTED.sub(lambda match: match[0] if match[0].startswith("\\") else "''" + "\n" * match[0].count("\n"), script)
 
 
 def _environment(read_only: bool) -> dict[str, str]:

@@ -25,10 +25,13 @@ wal() {
     ln -s -- "$there/pg_wal" "$work/$1/data/pg_wal"
 }
 
+# For servers on which transactions are read-only by default.
+writable='SET default_transaction_read_only = off;'
+
 # space SERVER NAME DIRECTORY: create a tablespace there.
 space() {
     apart "$3"
-    echo "CREATE TABLESPACE $2 LOCATION :'there'" | quietly client "$1" psql -qX -v ON_ERROR_STOP=1 -v there="$there" -d postgres
+    echo "$writable CREATE TABLESPACE $2 LOCATION :'there'" | quietly client "$1" psql -qX -v ON_ERROR_STOP=1 -v there="$there" -d postgres
 }
 
 # temporary SERVER TABLESPACE: use it for temporary files.
@@ -44,7 +47,7 @@ spread() {
     query="SELECT size, format('ALTER %s %I.%I SET TABLESPACE', $form, schema, name) FROM ($relations) AS found (schema, name, kind, size)
         ORDER BY size DESC, schema, name"
     client "$server" psql -qXAt -F ' ' -v ON_ERROR_STOP=1 -d "$database" -c "$query" >"$work/relations" || die "failed: $query"
-    awk -v names="$*" '{
+    awk -v names="$*" -v first="$writable" 'BEGIN { print first } {
         count = split(names, name, " ")
         at = 1
         for (i = 2; i <= count; i++) if (filled[i] < filled[at]) at = i
