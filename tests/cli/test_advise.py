@@ -1,10 +1,15 @@
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
+import psycopg
 import pytest
 
 from pgherd.cli.advise import answer
 from pgherd.cli.main import run
+from pgherd.host.journal import parse
 from pgherd.model.host_facts import Advice
+from pgherd.postgres import advice_facts, external_server
 
 
 def test_this_host_is_checked_and_nothing_asked_of_it(tmp_path, capsys):
@@ -33,6 +38,23 @@ def test_as_a_document(tmp_path, capsys):
 def test_bad_input_is_one_message(arguments, message, capsys):
     assert run(["advise", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_password_file_is_in_the_journal(own_directories, monkeypatch, capsys):
+    """After kill -9, 'pgherd clean' removes it."""
+    journals = own_directories / "state/pgherd/journal"
+
+    def read(node, dsn, passfile, *, local):
+        Path(passfile).write_text("*:*:*:*:secret")
+        (journal,) = journals.glob("*.jsonl")
+        assert [undo.path for undo in parse(journal.read_text())[1].values()] == [str(Path(passfile).parent)]
+        raise psycopg.OperationalError("the server is gone")
+
+    monkeypatch.setattr(external_server, "read_database_info", lambda *_, **__: SimpleNamespace(pid=0))
+    monkeypatch.setattr(advice_facts, "read_server_facts", read)
+    assert run(["advise", "--dsn", "host=db1 dbname=app"]) == 2
+    assert "the server is gone" in capsys.readouterr().err
+    assert not list(journals.glob("*.jsonl")) and not list((own_directories / "cache/pgherd/work").iterdir())
 
 
 def test_the_answer_counts_every_outcome():

@@ -1,9 +1,11 @@
+import errno
 import json
 import os
 
 import pytest
 
 from pgherd.cli.main import run
+from pgherd.node.files import Directory
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -29,6 +31,21 @@ def test_a_killed_run_keeps_its_finished_trials_and_loses_the_torn_one(runs, nam
     assert any(f"pgherd resume {directory.argument}" in line for line in document["actions"])
     assert directory.record().state == "interrupted" and len(directory.results()) == finished
     assert not list((directory.path / "trials").glob("*.partial"))
+
+
+def test_an_unfinished_trial_that_stays_is_reported(runs, name, monkeypatch, capsys):
+    directory = RunDirectory(runs / name)
+    directory.begin_trial("9999")
+
+    def refused(directory, name):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+
+    monkeypatch.setattr(Directory, "remove_tree", refused)
+    assert run(["clean", "--runs-dir", str(runs), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert not document["clean"]
+    assert any(line.startswith("not undone: ") and "9999.partial cannot be removed" in line for line in document["actions"])
+    assert not any("removed the unfinished trial" in line for line in document["actions"])
 
 
 def test_a_run_that_cannot_be_cleaned_does_not_keep_the_others(runs, name, tmp_path, capsys):

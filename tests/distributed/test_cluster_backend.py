@@ -6,11 +6,13 @@ import pytest
 
 from pgherd.cluster.interfaces import HostClockOffset
 from pgherd.distributed import cluster_backend
-from pgherd.distributed.agent import FileChunk, HostResult, HostSnapshot, HostWindows
+from pgherd.distributed.agent import FileChunk, HostInfo, HostResult, HostSnapshot, HostWindows
 from pgherd.distributed.agent_pool import AgentPool
+from pgherd.distributed.clock_alignment import Clocks
 from pgherd.distributed.cluster_backend import LEAD_S, ClusterBackend, agents_run
 from pgherd.model.analysis import Check, Thresholds
 from pgherd.model.errors import PgherdError, TrialError
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import OomKill, PhaseResult, TargetResult
 from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.trial import Trial
@@ -20,6 +22,7 @@ from pgherd.store.live_state import SPOOL
 from pgherd.store.samples import read_samples, write_samples
 
 LIMITS = Thresholds()
+FACTS = HostFacts(hostname="h", kernel="6.1", cores=2, logical_cpus=2, memory=2**33)
 RUN = "20261122-093000-density-ab12"
 
 
@@ -29,6 +32,9 @@ class Agent:
     def __init__(self, scratch):
         self.scratch, self.said, self.files, self.opened = scratch, [], [], None
         self.late, self.behind, self.trouble, self.until = 0.0, 0.0, None, None
+
+    def hello(self):
+        return HostInfo(FACTS, "0", (), {}, 0)
 
     def open(self, run, surroundings, postgres):
         self.opened = run, surroundings, postgres
@@ -189,6 +195,13 @@ def test_each_host_is_opened_with_its_own_budget_and_name(scene):
     assert scene.watcher.notes == ["on host a: removed a directory", "on host b: removed a directory"]
 
 
+def test_the_facts_of_each_host_are_read_when_the_run_is_opened(scene, monkeypatch):
+    assert scene().facts == {"a": FACTS, "b": FACTS}
+    later = FACTS.model_copy(update={"kernel": "6.9"})
+    monkeypatch.setattr(Agent, "hello", lambda agent: HostInfo(later, "0", (), {}, 0))
+    assert scene().facts == {"a": later, "b": later}
+
+
 def test_a_trial_is_played_in_step_and_put_together(scene):
     backend = scene()
     before = time.time()
@@ -289,6 +302,34 @@ def test_a_host_that_hands_over_other_files_is_refused(scene):
     agent.results = evil
     with pytest.raises(TrialError, match="outside of the trial's directory"):
         play(backend, scene)
+
+
+def test_a_file_that_arrives_after_ctrl_c_is_not_written(scene, monkeypatch):
+    """By then the run has removed the trial."""
+    backend = scene()
+    asked, answer = threading.Event(), threading.Event()
+
+    def collect(at):
+        asked.set()
+        answer.wait(20)
+        return [FileChunk("drivers/00-p/stdout", b"x")], None
+
+    monkeypatch.setattr(scene.engine.actors_of["b"], "collect", collect)
+    fetching = []
+
+    def interrupted(work, hosts):
+        fetching.extend(threading.Thread(target=work, args=(host,)) for host in hosts)
+        fetching[0].start()
+        asked.wait(20)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backend._pool, "side_by_side", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        backend._collect(["b"], scene.directory, Clocks(), 0.0)
+    scene.directory.rmdir()
+    answer.set()
+    fetching[0].join(20)
+    assert not fetching[0].is_alive() and not scene.directory.exists()
 
 
 def test_hosts_that_begin_late_are_seen(scene):

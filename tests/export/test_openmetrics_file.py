@@ -123,6 +123,20 @@ def test_torn_counters_are_bridged_within_a_trial_and_begin_anew_with_the_next(p
     assert host == sorted(host), "the host's go on, or keep their level"
 
 
+def test_a_series_of_two_samplers_is_in_order_of_time(synthetic, tmp_path):
+    """A comparison of runtimes: without a cgroup, the processes of a container are read."""
+    record, results = synthetic.density_run(8, seconds=3)
+    path = tmp_path / record.run
+    for result, sampler in zip(results[:3], ("processes", "cgroup_cpu", "processes"), strict=True):
+        (directory := path / "trials" / result.id).mkdir(parents=True)
+        write_samples(directory, [(result.started + i, sampler, "container:c01", {"cpu.usage": 1.0 + i}) for i in range(3)])
+    out = io.StringIO()
+    write(path, record, results[:3], out)
+    families = {family.name: family for family in text_string_to_metric_families(out.getvalue())}
+    values = series(families, "pgherd_container_cpu_usage_seconds", container="c01")
+    assert [value for _, value in values] == [1, 2, 3] * 3 and [at for at, _ in values] == sorted(at for at, _ in values)
+
+
 def test_the_run_s_own_totals_are_in_it(run, parsed):
     _, _, results = run
     complete = sum(target.transactions for result in results for phase in result.phases for target in phase.targets)

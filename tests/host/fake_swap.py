@@ -22,8 +22,9 @@ class SwapNode(LocalNode):
     """``areas``: path → (kind, size, priority) of what is in use; ``files``: path → size; ``broken``: commands and knobs that
     fail, ``missing``: commands that are not installed."""
 
-    def __init__(self, *, root: bool = True, module: bool = True, file_system: str = "ext4", free: int = 2**40) -> None:
+    def __init__(self, *, root: bool = True, module: bool = True, file_system: str = "ext4", free: int = 2**40, page: int = 4096) -> None:
         super().__init__()
+        self.page = page
         self.root, self.module, self.file_system, self.free = root, module, file_system, free
         self.zram: dict[int, Device] = {0: Device()} if module else {}
         self.areas: dict[str, tuple[str, int, int]] = {}
@@ -81,7 +82,7 @@ class SwapNode(LocalNode):
                 assert f"/dev/zram{match[1]}" not in self.areas, "in use"
                 device.size, device.mark = 0, ""
             elif match[2] == "disksize":
-                device.size = int(text)
+                device.size = -(-int(text) // self.page) * self.page
             elif match[2] == "comp_algorithm":
                 device.algorithm = text
             elif match[2] == "mem_limit":

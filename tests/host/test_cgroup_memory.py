@@ -201,15 +201,17 @@ class LogNode(LocalNode):
 
 def test_who_when_and_at_whose_limit() -> None:
     assert parse_victims(CAPTURED, 1_000_000_000.0) == [
-        OomVictim(pytest.approx(1_000_026_255.888452), "python3", 14817, "/pgherd-x/db1", "/pgherd-x"),
-        OomVictim(pytest.approx(1_000_026_300.5), "postgres", 7690, "/pgherd-x/db2", "/pgherd-x/db2"),
-        OomVictim(pytest.approx(1_000_026_400.25), "stress", 99, "/user.slice", ""),
+        OomVictim(pytest.approx(1_000_026_255.888452), 26255.888452, "python3", 14817, "/pgherd-x/db1", "/pgherd-x"),
+        OomVictim(pytest.approx(1_000_026_300.5), 26300.5, "postgres", 7690, "/pgherd-x/db2", "/pgherd-x/db2"),
+        OomVictim(pytest.approx(1_000_026_400.25), 26400.25, "stress", 99, "/user.slice", ""),
     ]
 
 
 def test_only_what_came_since() -> None:
-    assert [victim.pid for victim in cgroup_memory.victims(LogNode(), 1_000_026_290.0)] == [7690, 99]
+    assert [victim.pid for victim in cgroup_memory.victims(LogNode(), 26255.888452)] == [7690, 99]
+    assert cgroup_memory.victims(LogNode(), cgroup_memory.log_end(LogNode())) == []
     assert cgroup_memory.victims(LogNode(code=1), 0.0) == [], "the log is not readable"
+    assert cgroup_memory.log_end(LogNode(code=1)) == 0
 
 
 def test_other_lines_say_nothing() -> None:

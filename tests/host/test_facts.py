@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,13 @@ def test_an_unreadable_machine_still_has_facts(tmp_path: Path, fake) -> None:
     assert found.cgroup == "none"
     assert found.cgroup_writable is None
     assert found.devices == ()
+    assert found.page_size is None
+
+
+def test_the_size_of_a_page(tmp_path: Path, fake) -> None:
+    node = fake.FakeNode(tmp_path, {"/proc/self/auxv": ""})
+    (tmp_path / "proc/self/auxv").write_bytes(struct.pack("6L", 16, 1, 6, 65536, 0, 0))
+    assert facts.gather(node).page_size == 65536
 
 
 def test_meminfo_keeps_page_counts() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -85,6 +87,47 @@ def test_an_owner_that_lives_is_left_alone_in_its_own_process_too(tmp_path: Path
     assert clean(NODE, tmp_path) == [f"left run mine alone: it is running (pid {os.getpid()})"]
     assert journal.close() == [f"removed {tmp_path}/work"]
     assert clean(NODE, tmp_path) == []
+
+
+def test_a_locked_journal_is_of_a_running_run(tmp_path: Path) -> None:
+    """A process in another container is not listed here."""
+    journal = Journal.open(NODE, tmp_path, "mine")
+    (path,) = (tmp_path / "journal").glob("*.jsonl")
+    path.write_text(path.read_text().replace(f'"pid": {os.getpid()},', '"pid": 9999999,'))
+    assert journals.running(NODE, tmp_path) == ["mine"]
+    path.write_text('{"schema": "pgherd/journal/9"}\n')
+    assert journals.running(NODE, tmp_path) == [path.stem], "a newer version of pgherd runs it"
+    journal.close()
+    assert journals.running(NODE, tmp_path) == []
+
+
+def test_a_marker_is_on_disk_before_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.open(NODE, tmp_path, "run")
+    synced: dict[str, str] = {}
+
+    def fsync(number: int) -> None:
+        file = Path(f"/proc/self/fd/{number}").resolve()
+        synced[file.name] = file.read_text()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        journal.make_tree(str(tmp_path / "tree"))
+    assert synced[".pgherd"] == journal.id
+    journal.close()
+
+
+def test_a_marker_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.open(NODE, tmp_path, "run")
+
+    def full(number: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(journals, "write_all", full)
+        journal.make_tree(str(tmp_path / "tree"))
+    assert (tmp_path / "tree/.pgherd").read_bytes() == b""
+    assert journal.close() == [f"removed {tmp_path}/tree"]
+    assert not (tmp_path / "tree").exists() and not list((tmp_path / "journal").glob("*.jsonl"))
 
 
 def test_the_note_is_on_disk_before_the_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +316,63 @@ def forged(tmp_path: Path) -> Path:
 
 def test_the_forged_journal_would_be_played_if_it_were_ours(tmp_path: Path, forged: Path) -> None:
     assert clean(NODE, tmp_path) == [f"removed {tmp_path}/precious (run r)"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "same_boot", "played"),
+    [
+        (("f" * 32, "elsewhere"), False, False),
+        (("f" * 32, "elsewhere"), True, True),  # another container on this machine
+        (("a" * 32, "former-name"), False, True),
+        (("f" * 32, "here"), False, True),  # a machine without a disk
+        ((), False, True),  # of a former version
+    ],
+)
+@pytest.mark.parametrize("running", [False, True])
+def test_a_journal_of_another_machine_is_not_played(
+    tmp_path: Path,
+    forged: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: tuple[str, ...],
+    same_boot: bool,
+    played: bool,
+    running: bool,
+) -> None:
+    """Both have the same home directory."""
+    header, entries = forged.read_text().split("\n", 1)
+    owner = {**json.loads(header), "machine": machine, "boot": processes.boot_id(NODE) if same_boot else "x"}
+    forged.write_text(f"{json.dumps(owner)}\n{entries}")
+    monkeypatch.setattr(journals, "machine_names", lambda node: ("a" * 32, "here"))
+    with forged.open() as file:
+        if running:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        messages = clean(NODE, tmp_path)
+    if running:
+        assert messages == (["left run r alone: it is running (pid 9999999)"] if played else [])
+    elif played:
+        assert messages == [f"removed {tmp_path}/precious (run r)"]
+    else:
+        assert messages == ["left run r alone: it ran on elsewhere; run 'pgherd clean' there"]
+    assert (tmp_path / "precious/file").exists() == forged.exists() == (running or not played)
+
+
+def test_the_names_of_a_machine(tmp_path: Path) -> None:
+    """A container may have no machine-id, or one that its image has not set yet."""
+    (tmp_path / "id").write_text("a" * 32 + "\n")
+    (tmp_path / "unset").write_text("uninitialized\n")
+    (tmp_path / "empty").touch()
+    (tmp_path / "name").write_text("here\n")
+
+    class Machine(LocalNode):
+        def __init__(self, machine_id: str) -> None:
+            self.machine_id = machine_id
+
+        def read(self, path: str) -> bytes:
+            return (tmp_path / {"/etc/machine-id": self.machine_id, "/proc/sys/kernel/hostname": "name"}[path]).read_bytes()
+
+    assert journals.machine_names(Machine("id")) == ("a" * 32, "here")
+    assert {journals.machine_names(Machine(kind)) for kind in ("unset", "empty", "missing")} == {("here",)}
+    assert journals.machine_names(NODE)
 
 
 @pytest.mark.parametrize("kind", ["another user's file", "another user's directory", "a writable file", "a writable directory", "a link"])

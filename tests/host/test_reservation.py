@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pgherd.host import processes, reservation
 from pgherd.host.reservation import live, reserve
 from pgherd.model.errors import CapabilityError
 from pgherd.model.host_facts import HostFacts
@@ -30,7 +34,7 @@ def test_budgets_that_fit_get_cpus_of_their_own(tmp_path: Path) -> None:
 def test_a_budget_that_does_not_fit_names_the_other_run(tmp_path: Path, cores: float | None, memory: int | None) -> None:
     with (
         reserve(tmp_path, "one", 4, 8 * GB, FACTS, CPUS) as item,
-        pytest.raises(CapabilityError, match=rf"run one \(pid {item.pid}\) holds 4 cores and 8 GB.*--host-cores and --host-memory"),
+        pytest.raises(CapabilityError, match=rf"run one \(pid {item.pid}\) holds 4 cores and 8 GB.*limit the cores and memory of both"),
         reserve(tmp_path, "two", cores, memory, FACTS, CPUS),
     ):
         pass
@@ -54,6 +58,31 @@ def test_fractions_that_sum_up_to_the_host_fit(tmp_path: Path) -> None:
 def test_more_than_the_host_has(tmp_path: Path, cores: float, memory: int) -> None:
     with pytest.raises(CapabilityError, match="this host has"), reserve(tmp_path, "one", cores, memory, FACTS, CPUS):
         pass
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+@pytest.mark.parametrize("ended", [True, False])
+def test_runs_on_another_machine_hold_nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_boot: bool, ended: bool) -> None:
+    """Both have the same home directory. With the same boot it is another container on this machine."""
+    with monkeypatch.context() as patch:
+        patch.setattr(reservation, "machine_names", lambda node: ("f" * 32, "elsewhere"))
+        if not same_boot:
+            patch.setattr(processes, "boot_id", lambda node: "x")
+        theirs = contextlib.ExitStack()
+        theirs.enter_context(reserve(tmp_path, "theirs", None, None, FACTS, CPUS))
+    (file,) = (tmp_path / "reservations").glob("*.json")
+    with theirs:
+        if ended:
+            os.rename(shutil.copy(file, tmp_path / "unlocked"), file)
+        assert [item.run for item in live(tmp_path)] == (["theirs"] if same_boot and not ended else [])
+        assert file.exists() == (not ended or not same_boot), "what another machine left behind is not examined here"
+
+
+def test_a_reservation_of_a_former_version_counts(tmp_path: Path) -> None:
+    with reserve(tmp_path, "one", 4, 8 * GB, FACTS, CPUS):
+        (file,) = (tmp_path / "reservations").glob("*.json")
+        file.write_text('{"run": "one", "pid": 1, "cores": 4, "memory": null, "cpus": null}')
+        assert [item.run for item in live(tmp_path)] == ["one"]
 
 
 def test_the_dead_hold_nothing(tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ def test_zram_is_made_and_goes_without_touching_what_was_there(journal):
     assert list(node.zram) == [0], "the existing unused device belongs to another program"
 
 
+@pytest.mark.parametrize("page", [4096, 65536])
+def test_a_size_is_one_that_no_kernel_rounds(journal, page):
+    node, notes = journal(page=page)
+    swap.make(node, notes, ZRAM.model_copy(update={"size": 64 * MB + 1}), "/srv")
+    assert node.zram[1].size == 64 * MB + 65536
+    assert notes.play() == ["switched off and removed compressed swap /dev/zram1"]
+
+
 def test_a_file_is_made_for_nobodys_eyes_and_goes(journal):
     node, notes = journal()
     made = swap.make(node, notes, FILE, "/srv/else")

@@ -83,10 +83,33 @@ def test_programs_that_still_work_in_a_tree_are_waited_for_and_others_left_alone
         shell.kill()
 
 
-def test_an_empty_tree_without_marker_goes(tmp_path: Path) -> None:
-    (tmp_path / "tree").mkdir()
-    assert RemoveTree(path=str(tmp_path / "tree")).play(UndoContext(NODE, "mine")) is not None
-    assert not (tmp_path / "tree").exists()
+@pytest.mark.parametrize("marker", ["missing", "empty"])
+def test_an_empty_tree_goes_without_a_complete_marker(tmp_path: Path, marker: str) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    if marker == "empty":
+        (tree / MARKER).touch()
+    assert RemoveTree(path=str(tree)).play(UndoContext(NODE, "mine")) == f"removed {tree}"
+    assert not tree.exists()
+
+
+@pytest.mark.parametrize("kind", ["with another file", "another user's", "a link"])
+def test_an_empty_marker_permits_nothing_more(tmp_path: Path, kind: str) -> None:
+    if os.geteuid() != 0 and kind == "another user's":
+        pytest.skip("files of another user need root")
+    marker = tmp_path / "tree" / MARKER
+    marker.parent.mkdir()
+    marker.touch()
+    if kind == "with another file":
+        (tmp_path / "tree/file").touch()
+    elif kind == "another user's":
+        os.chown(marker, 54321, 54321)
+    else:
+        marker.rename(tmp_path / "elsewhere")
+        marker.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="has no .pgherd file"):
+        RemoveTree(path=str(tmp_path / "tree")).play(UndoContext(NODE, "mine"))
+    assert os.path.lexists(marker)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -40,9 +40,17 @@ def test_a_gauge_becomes_its_mean_by_time() -> None:
     assert one(readings, -5, 50) == pytest.approx(212.5)
 
 
-def test_a_counter_that_may_reset_starts_anew() -> None:
-    readings = series("db.xact_commit", (0, 100), (1, 110), (2, 4), (3, 9))
-    assert one(readings, 0, 3) == pytest.approx((10 + 4 + 5) / 3)
+@pytest.mark.parametrize(
+    ("name", "levels", "increase"),
+    [
+        ("db.xact_commit", (100, 110, 4, 9), 10 + 4 + 5),
+        ("db.xact_commit", (100, 110, 90, 95), 10 + 5),  # one of several databases was dropped
+        ("write_time", (4294966, 4294967, 1, 2), 1 + 1.296 + 1),  # 2^32 milliseconds
+        ("write_time", (4294966, 4294967, 4294000, 4294968), 1 + 0 + 1),
+    ],
+)
+def test_a_counter_that_may_reset_or_wraps(name: str, levels: tuple[float, ...], increase: float) -> None:
+    assert one(series(name, *enumerate(levels)), 0, 3) == pytest.approx(increase / 3)
 
 
 def test_a_torn_reading_of_another_counter_is_bridged() -> None:

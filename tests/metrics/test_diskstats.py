@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.metrics.diskstats import SAMPLER, device_series, guest_series
+from pgherd.metrics.diskstats import NO_NUMBER, SAMPLER, device_series, guest_series, nvme_paths
 from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import SpoolReading
 
@@ -66,6 +66,14 @@ def test_a_namespace_of_several_paths_has_their_sum() -> None:
     assert values["reads"] == 10, "newer kernels count both"
 
 
+def test_requests_of_a_path_are_those_of_its_namespace() -> None:
+    zero = " ".join(["0"] * 17)
+    rows = [f"259 3 nvme0c0n1 {zero}", f"259 4 nvme0c1n1 {zero}", f"259 1 nvme0n1 {zero}", f"259 2 nvme0n1p1 {zero}", f"8 0 sda {zero}"]
+    assert list(nvme_paths("\n".join(rows))) == [("259:3", "259:1"), ("259:4", "259:1")]
+    assert list(nvme_paths(f"0 0 nvme0c0n1 {zero}\n259 1 nvme0n1 {zero}\n")) == [(NO_NUMBER, "259:1")]
+    assert list(nvme_paths(f"259 3 nvme0c0n1 {zero}\n")) == [] == list(nvme_paths(""))
+
+
 # ---- series between samples
 
 
@@ -93,6 +101,15 @@ def test_flushes_and_their_time_are_not_the_writes() -> None:
     (series,) = device_series(readings, 0.0, 5.0).values()
     assert (series.write_await, series.flush_await) == ([pytest.approx(2.0)], [pytest.approx(2.0)])
     assert series.flushes == [100]
+
+
+def test_durations_continue_after_they_have_wrapped() -> None:
+    readings = [
+        sample(0.0, write_time=4294967.0, io_time_weighted=4294967.2),
+        sample(1.0, writes=100, write_time=0.204, io_time_weighted=0.404),
+    ]
+    (series,) = device_series(readings, 0.0, 5.0).values()
+    assert (series.write_await, series.queue) == ([pytest.approx(5.0)], [pytest.approx(0.5)])
 
 
 def test_only_intervals_of_the_window_and_none_that_are_too_short() -> None:

@@ -139,6 +139,20 @@ def test_with_a_new_trial_a_container_s_counter_may_begin_anew_and_the_host_s_go
     assert totals.total("host", user, 8) == 9
 
 
+def test_after_a_reboot_between_trials_the_host_s_counters_begin_anew():
+    totals = CounterTotals()
+    user = metric("cpu.user")
+    assert totals.total("host", user, 9) == 9
+    totals.begin_trial()
+    totals.begin_trial()  # a trial without a reading
+    assert [totals.total("host", user, value) for value in (3, 1, 4)] == [3, 3, 4], "in a trial a reading is torn"
+
+
+def test_a_counter_that_wraps_is_reset():
+    totals, busy = CounterTotals(), metric("io_time")
+    assert [totals.total("disk:sda", busy, value) for value in (4294967, 4294966, 1, 2)] == [4294967, 4294967, 1, 2]
+
+
 @given(
     text=st.text(st.characters(exclude_categories=("Cs",)), max_size=20),
     value=st.floats(allow_nan=False, allow_infinity=False),

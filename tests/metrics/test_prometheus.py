@@ -63,6 +63,13 @@ def test_each_exporter_has_its_entities() -> None:
     }
 
 
+@pytest.mark.parametrize(("namespace", "counted"), [("20", {"nvme0n1"}), ("0", {"nvme0n1", "nvme0c0n1", "nvme0c1n1"})])
+def test_requests_of_a_namespace_of_several_paths_count_once(namespace: str, counted: set[str]) -> None:
+    values = {"nvme0n1": namespace, "nvme0c0n1": "10", "nvme0c1n1": "10"}
+    found = parse([[series(NODE_READS, [(1, value)], device=device) for device, value in values.items()]], "c1", SERVER)
+    assert {entity.rpartition("/")[2] for entity, _ in found[NODE_READS]} == counted
+
+
 @pytest.mark.parametrize(
     "matrix", [[{}], [{"metric": {}}], [{"metric": {"__name__": "up"}, "values": []}], [series(NODE_READS, [(1, "x")])], None]
 )

@@ -200,6 +200,13 @@ def test_one_that_has_not_ended_is_open() -> None:
     assert found.end is None and found.cause == "time"
 
 
+def test_one_that_a_stop_cut_off_ended_before_the_next_one() -> None:
+    lines = [log(1, START), log(12, START), log(18.01, DONE)]
+    assert [one.end for one in checkpoints(lines, "a/pg", AT + 5, AT + 30)] == pytest.approx([7, 13.01])
+    (found,) = checkpoints(lines, "a/pg", AT + 15, AT + 30)
+    assert found.start == pytest.approx(-3)
+
+
 def test_one_whose_start_is_not_in_the_log_began_as_long_before_as_it_says() -> None:
     (found,) = checkpoints([log(7.01, DONE)], "a/pg", AT, AT + 30)
     assert found.start == pytest.approx(1.0)

@@ -1,12 +1,15 @@
 import contextlib
 import json
 import resource
+import socket
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pgherd.node import sampling
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import SampleSource
 
@@ -91,6 +94,32 @@ def test_what_cannot_be_read_is_said_and_does_not_stop_the_rest(tmp_path):
     assert any(line.get("i") == 0 and line["raw"] is None and "No such file" in line["error"] for line in lines)
     assert any(line.get("i") == 1 and line["raw"] is None for line in lines)
     assert any(line.get("i") == 2 and line["raw"] for line in lines)
+
+
+class Silent:
+    """A connection to a server that does not answer."""
+
+    def __init__(self):
+        self.ends = socket.socketpair()
+        self.connection = SimpleNamespace(socket=self.ends[0].fileno())
+        self.busy, self.waiting = None, []
+
+    def send(self, statement):
+        """It is sent."""
+
+    def close(self):
+        for end in self.ends:
+            end.close()
+
+
+def test_a_connection_with_an_unanswered_statement_is_not_one_of_the_next_loop(tmp_path, monkeypatch):
+    monkeypatch.setattr(sampling, "_LAST_ANSWERS_TIMEOUT_S", 0.05)
+    node, silent = LocalNode(), Silent()
+    node._probes["host=x"] = silent
+    sources = [SampleSource("x", f"server:{name}", "sql", "host=x", "select 1") for name in "ab"]
+    node.sample(sources, str(tmp_path / "spool"), 3600.0).stop()
+    assert (silent.busy, silent.waiting) == (0, [1]), "numbers of sources that the next loop does not have"
+    assert node._probes == {} and silent.ends[0].fileno() == -1
 
 
 def test_a_full_disk_is_told_when_it_stops():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from pgherd.host import processes
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Completed
@@ -93,6 +95,31 @@ def test_after_a_failure_nothing_more_is_begun(copy: Template, place: Path) -> N
     with pytest.raises(TrialError, match="No space left"):
         clone_all(full, [(copy, str(place / f"{number}")) for number in range(50)], None, at_once=1)
     assert full.ran.count("cp") < 50
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TrialError("called off by the driver")])
+def test_copies_end_with_what_asked_for_them(
+    node: LocalNode, copy: Template, place: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Ctrl-C and the agent's driver do not wait for copies of many gigabytes."""
+    os.mkfifo(place / "never")
+    (place / "programs").mkdir()
+    (place / "programs/cp").write_text(f"#!/bin/sh\nread line < {place}/never\n")
+    (place / "programs/cp").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}/programs:{os.environ['PATH']}")
+    (place / "work").symlink_to(place)
+    ended: list[float] = []
+
+    def check_cancelled() -> None:
+        if len(processes.working_in(node, str(place), ["cp"])) == 2:
+            ended.append(time.monotonic())
+            raise error
+
+    with pytest.raises(type(error)):
+        clone_all(node, [(copy, str(place / f"work/{number}")) for number in range(5)], None, check_cancelled=check_cancelled)
+    assert time.monotonic() - ended[0] < 10
+    assert not processes.working_in(node, str(place), ["cp"])
+    assert not list(place.glob("[0-4]")), "of half a copy nothing stays, and no further one begins"
 
 
 def test_too_little_disk_for_all_is_said_before_the_first(node: LocalNode, copy: Template, place: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,6 +92,13 @@ def test_builds_of_one_version_do_not_share_a_library(tmp_path):
 def test_the_script_has_no_words_of_psql_that_would_end_it():
     script = pg_balloon.script(pg_balloon.sources()["pg_balloon--1.0.sql"].decode())
     assert "\\quit" not in script and "MODULE_PATHNAME" not in script and "AS 'pg_balloon' LANGUAGE C" in script
+
+
+def test_functions_are_created_where_transactions_are_read_only_by_default(tmp_path):
+    ran: list[Command] = []
+    node = SimpleNamespace(sql=lambda conninfo, statement: [], run=lambda command: ran.append(command) or Completed(0, "", ""))
+    pg_balloon.create_functions(node, installation(tmp_path), OLD, "dbname=postgres")
+    assert [command.env for command in ran] == [{"PGOPTIONS": "-c default_transaction_read_only=off"}]
 
 
 def headers(root: Path) -> dict[str, str]:

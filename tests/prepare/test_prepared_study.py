@@ -1,4 +1,6 @@
 import hashlib
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +11,8 @@ from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
-from pgherd.prepare import merge
+from pgherd.postgres.installations import Installation
+from pgherd.prepare import merge, prepared_study
 from pgherd.prepare.merge import over_hosts
 from pgherd.prepare.prepared_study import input_digests, most_pages, open_workspace, prepare, thresholds, with_inputs
 from pgherd.studies.density.options import DensityOptions
@@ -70,6 +73,24 @@ def test_copies_are_known_by_their_contents(tmp_path, monkeypatch):
     (tmp_path / "0-a.sql").write_bytes(b"")
     (tmp_path / "arm/0-a.sql").write_bytes(b"SELECT 1;\n")
     assert input_digests(tmp_path) == {"0-a.sql": "e3b0c44298fc", "arm/0-a.sql": hashlib.sha256(b"SELECT 1;\n").hexdigest()[:12]}
+
+
+DEBIAN = "17.2 (Debian 17.2-1)"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "usable"),
+    [(DEBIAN, True), ("17.2", True), ("17.2 (Debian 17.2-2)", False), ("17.1", False), ("17.1 (Debian 17.2-1)", False)],
+)
+def test_a_run_goes_on_with_the_build_that_it_began_with(monkeypatch, recorded, usable):
+    found = Installation("/pg", "17.2", 17, "system", DEBIAN)
+    monkeypatch.setattr(prepared_study.installations, "choose", lambda node, pg_bin: found)
+    with (
+        nullcontext()
+        if usable
+        else pytest.raises(UsageError, match=re.escape(f"is PostgreSQL {DEBIAN} now, but the run started with {recorded}"))
+    ):
+        assert prepared_study.runnable(LocalNode(), "/pg", recorded, SimpleNamespace(account=None)) is found
 
 
 def test_preparations_that_never_run_at_once_need_the_most_of_each_size():

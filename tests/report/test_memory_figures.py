@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from pgherd.metrics.processes import PAGE
 from pgherd.model.analysis import Analysis
 from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Phase
 from pgherd.model.result import MemoryBalance, PhaseResult, TrialResult
 from pgherd.model.run import RunEnvironment, RunRecord, Swap
@@ -117,6 +119,15 @@ def inputs(directory, results, *, swap=True, memory=800, study="consolidation"):
     around = RunEnvironment(runtime="cgroup", cores=2, memory=memory * MB, swap=Swap(kind="zram", size=MB) if swap else None)
     record = RunRecord(run="r", study=study, options={}, environment=around, started=0, pgherd="0")
     return FigureInputs(record, Analysis(answer="", grade="A"), results, directory)
+
+
+def test_pages_have_the_size_of_those_of_the_measured_host(tmp_path) -> None:
+    given = inputs(tmp_path, [result(tmp_path, samples())])
+    facts = HostFacts(hostname="h", kernel="k", cores=2, logical_cpus=2, memory=GB, page_size=16 * PAGE)
+    record = given.record.model_copy(update={"hosts": {"local": facts}})
+    ((_, series),) = memory_figures._chosen(replace(given, record=record))
+    assert {value for _, value in series.host[SWAPPED_IN]} == {512 * 16 * PAGE}
+    assert {value for _, value in series.refaults["a"]} == {256 * 16 * PAGE}
 
 
 def draw(name, given):

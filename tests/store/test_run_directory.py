@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ from pgherd.model.errors import PgherdError, RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.trial import Trial
+from pgherd.node.files import Directory
 from pgherd.store import run_directory
 from pgherd.store.run_directory import RunDirectory
 
@@ -61,8 +63,30 @@ def test_a_run_that_nobody_executes_any_more_stands_interrupted(run):
 def test_an_unfinished_trial_does_not_count_and_is_dropped(run):
     (run.begin_trial("0001") / "spool.jsonl").write_text("half a li")
     assert run.results() == []
-    assert run.drop_partial() == ["0001"]
+    assert run.drop_partial() == (["0001"], [])
     assert list((run.path / "trials").iterdir()) == []
+
+
+def test_an_unfinished_trial_that_cannot_be_removed_is_named(run, monkeypatch):
+    """For example one of root, after ``sudo pgherd resume`` of a user's run was killed."""
+    run.begin_trial("0001")
+    partial = run.begin_trial("0002")
+    remove_tree = Directory.remove_tree
+
+    def refused(directory, name):
+        if name == "0002.partial":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        remove_tree(directory, name)
+
+    monkeypatch.setattr(Directory, "remove_tree", refused)
+    sentence = f"{partial} cannot be removed (Permission denied); remove it by hand"
+    with pytest.raises(RunDirectoryError) as raised:
+        run.begin_trial("0002")
+    assert str(raised.value) == sentence
+    assert run.drop_partial() == (["0001"], [sentence])
+    if os.geteuid() == 0:
+        os.chown(partial, NOBODY, NOBODY)
+        assert run.drop_partial() == ([], [sentence.replace("by hand", "as user 'nobody'")])
 
 
 def test_a_run_is_found_by_path_name_part_or_as_the_last(run, tmp_path):
@@ -198,14 +222,20 @@ def test_a_run_that_never_began_is_discarded_and_one_that_did_is_not(run):
     assert not run.path.exists()
 
 
-def test_runs_killed_before_their_record_was_written_are_dropped(run, tmp_path):
+def test_runs_killed_before_their_record_was_written_are_dropped(run, tmp_path, monkeypatch):
+    def refused(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
     abandoned = RunDirectory.create(tmp_path, "density")
-    assert RunDirectory.drop_abandoned(tmp_path) == [], "its process may be about to write it"
+    assert RunDirectory.drop_abandoned(tmp_path) == ([], []), "its process may be about to write it"
     os.utime(abandoned.path, (1, 1))
     os.utime(run.path, (1, 1))
-    assert RunDirectory.drop_abandoned(tmp_path) == [abandoned.name]
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refused)
+        assert RunDirectory.drop_abandoned(tmp_path) == ([], [f"{abandoned.path} cannot be removed (Permission denied); remove it by hand"])
+    assert RunDirectory.drop_abandoned(tmp_path) == ([abandoned.name], [])
     assert not abandoned.path.exists() and run.path.exists()
-    assert RunDirectory.drop_abandoned(tmp_path / "missing") == []
+    assert RunDirectory.drop_abandoned(tmp_path / "missing") == ([], [])
 
 
 def test_trials_are_numbered_beyond_those_that_are_there(run):
@@ -321,7 +351,7 @@ def test_a_run_of_another_user_is_not_written(run, tmp_path):
             change()
     run.discard_unless_begun()
     (run.path / "run.json").unlink()
-    assert RunDirectory.drop_abandoned(tmp_path) == []
+    assert RunDirectory.drop_abandoned(tmp_path) == ([], [])
     assert sorted(path.name for path in run.path.iterdir()) == ["trials"]
 
 

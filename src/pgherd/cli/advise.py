@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pgherd.cli.output import answer_console, json_option, print_document, runs_option
+from pgherd.cli.output import answer_console, json_option, print_document, progress_console, runs_option
 
 if TYPE_CHECKING:
     from pgherd.model.host_facts import Advice, ServerFacts
@@ -78,16 +76,17 @@ def _server_facts(node: Node, dsn: str) -> ServerFacts:
     """Read the facts of a server. Raises UsageError if the DSN is invalid or the server refuses the connection."""
     import psycopg
 
+    from pgherd.host import paths
     from pgherd.model.errors import UsageError
     from pgherd.node import interruption
     from pgherd.postgres import advice_facts, external_server
 
     plain = external_server.normalize_dsn(dsn, "--dsn")
     found = external_server.read_database_info(plain, option="--dsn", node=node)  # its error messages name the option
-    with interruption.ended_by_signals(), tempfile.TemporaryDirectory(prefix="pgherd-advise-") as directory:  # it has the password
+    temporary = paths.temporary_tree(node, "advise", None, progress_console().print)
+    with interruption.ended_by_signals(), temporary as directory:  # it has the password
         try:
-            passfile = str(Path(directory, secrets.token_hex(4)))
-            return advice_facts.read_server_facts(node, plain, passfile, local=found.pid > 0)
+            return advice_facts.read_server_facts(node, plain, str(directory / "passfile"), local=found.pid > 0)
         except psycopg.Error as error:
             raise UsageError(f"--dsn {plain}: {str(error).strip()}") from None
 

@@ -37,7 +37,8 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
     for unfinished in () if running else sorted(cache.glob("postgres-*.unfinished-*")):
         node.remove_tree(str(unfinished))
         messages.append(f"removed the unfinished copy {unfinished}")
-    messages += [f"removed run {name}, which was killed before its start" for name in RunDirectory.drop_abandoned(runs)]
+    removed, failures = RunDirectory.drop_abandoned(runs)
+    messages += [f"removed run {name}, which was killed before its start" for name in removed]
     for directory in RunDirectory.all(runs):
         if directory.alive():
             continue
@@ -46,8 +47,9 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
             continue
         try:
             remove_live(directory.path)
-            dropped = directory.drop_partial()
-            messages += [f"removed the unfinished trial {trial} of run {directory.name}" for trial in dropped]
+            removed, stayed = directory.drop_partial()
+            messages += [f"removed the unfinished trial {trial} of run {directory.name}" for trial in removed]
+            failures += stayed
             record = directory.record()
             if record.state == "running":
                 directory.save(record.model_copy(update={"state": "interrupted", "error": KILLED}))
@@ -56,6 +58,7 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
             continue
         if record.state == "running":
             messages.append(f"run {directory.name} was killed; resume it with 'pgherd resume {directory.argument}'")
+    messages += [f"not undone: {failure}" for failure in failures]
     failed = any(line.startswith("not undone") for line in messages)
     if as_json:
         print_document({"schema": "pgherd/clean/2", "actions": messages, "clean": not failed})

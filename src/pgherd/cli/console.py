@@ -20,6 +20,12 @@ class CleanConsole(Console):
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
 
+    def on_broken_pipe(self) -> None:
+        """Print nothing more to a closed pipe. Raise BrokenPipeError for an answer, but not for progress, which is best effort."""
+        self.quiet = True
+        if not self.stderr:
+            raise BrokenPipeError
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render as rich does. Only segments of rich itself, such as the movement of the cursor, contain control codes."""
         for segment in super().render(renderable, options):

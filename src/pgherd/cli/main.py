@@ -193,7 +193,8 @@ def run(arguments: Sequence[str]) -> int:
         return _report_error(error, as_json=_wants_document(arguments))
     finally:
         sys.stdout = stdout
-        _silence_stream(stdout)
+        for stream in filter(None, (stdout, sys.stderr)):  # stderr is None if the caller has closed it
+            _silence_stream(stream)
 
 
 def _invoke(arguments: Sequence[str]) -> int:

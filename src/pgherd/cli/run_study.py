@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,8 @@ from pgherd.cli import dry_run, metrics_options
 from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console
 from pgherd.cli.show import point_words, readings
 from pgherd.distributed.backend import complete, open_backend
-from pgherd.host import paths
+from pgherd.distributed.cluster_backend import ClusterBackend
+from pgherd.host import paths, reservation
 from pgherd.host.facts import gather
 from pgherd.host.journal import clean
 from pgherd.model.base import Model
@@ -38,12 +39,13 @@ from pgherd.model.units import format_seconds
 from pgherd.node import interruption, secrets
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.prepare import requests
+from pgherd.prepare import hosts, requests
 from pgherd.prepare.prepared_study import keep_inputs
 from pgherd.runner.deploy.huge_pages import probe_huge_pages
 from pgherd.runner.loop import execute
 from pgherd.runner.progress import RunObserver, TimeEstimate, open_live_writer
 from pgherd.store.run_directory import RunDirectory
+from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.guests import is_emulated
 from pgherd.study.study import studies, study_of
 
@@ -122,6 +124,7 @@ def _run(
         watcher.note(title)
     RunDirectory.check_root(runs)
     watcher.setup("checking this host")
+    _require_free_host(node, request)
     prepared, facts = complete(node, study, request)
     for choice in prepared.defaults_chosen:
         watcher.note(choice)
@@ -143,7 +146,7 @@ def _run(
             started=time.time(),
             pgherd=__version__,
             hosts=facts,
-            postgres=_installations(study, kept, node) or prepared.postgres,
+            postgres=_installations(study, kept, node, prepared.environment) or prepared.postgres,
             tools=prepared.tool_versions(),
             inputs=digests,
             defaults_chosen=list(prepared.defaults_chosen),
@@ -153,6 +156,24 @@ def _run(
     except BaseException:
         directory.discard_unless_begun()
         raise
+
+
+def _require_free_host(node: LocalNode, request: Model) -> None:
+    """Require that no other run excludes this one, before its preparation loads databases for minutes and disturbs the other run.
+
+    A preset or a scenario may limit the cores, and the preparation may need less memory. The reservation of the run considers that.
+
+    Raises:
+        CapabilityError: a run has reserved the complete host, or this request is for all cores and a run has reserved some.
+    """
+    if not isinstance(request, DatabaseRequest) or request.cluster is not None or request.dsn or request.servers is not None:
+        return
+    others = reservation.live(paths.state_dir())
+    limited = request.host_cores or getattr(request, "preset", None) or getattr(request, "scenarios", ())
+    if others and (not limited or any(other.cores is None for other in others)):
+        facts = gather(node)
+        _, memory = hosts.one_host(request.host_cores, request.host_memory, facts)
+        reservation.require_free(request.host_cores, memory, facts, others)
 
 
 def _confirm_formats(devices: Sequence[str], watcher: TerminalProgress) -> None:
@@ -171,14 +192,14 @@ def _confirm_formats(devices: Sequence[str], watcher: TerminalProgress) -> None:
             raise UsageError(f"'{typed.strip()}' is not {device}: nothing was formatted; start again and type the device's name")
 
 
-def _installations(study: str, options: Model, node: LocalNode) -> dict[str, str]:
-    """Return bin directory → version, for every server that the study deploys and for the clients of external servers.
+def _installations(study: str, options: Model, node: LocalNode, environment: RunEnvironment) -> dict[str, str]:
+    """Return bin directory → build, for every server that the study deploys and for the clients of external servers.
 
-    The first proposal of a study names all of them.
+    The first proposal of a study names all of them. On a cluster it is the version, because the builds of the hosts may differ.
     """
     servers = [server for trial in study_of(study).propose(options, []).trials for _, _, server in trial.deployment.servers()]
-    deployed = {server.bin: server.version for server in servers if server.dsn is None}
-    return {server.bin: installations.choose(node, server.bin).version for server in servers if server.bin not in deployed} | deployed
+    versions = {server.bin: server.version for server in servers}
+    return versions if environment.cluster is not None else {bin_: installations.choose(node, bin_).build for bin_ in versions}
 
 
 def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
@@ -203,7 +224,7 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
                 options = _recorded_options(directory, record)
                 secrets.take_variables(tuple(getattr(options, "env", ())))
                 if environment.cluster is None:
-                    record = resumed_on(record, gather(node), len(directory.results()))
+                    record = resumed_on(record, dict.fromkeys(record.hosts, gather(node)), len(directory.results()))
                 record = _execute(node, directory, record, options, environment, watcher)
         return _conclude(directory, record, report=report, as_json=as_json)
 
@@ -219,20 +240,21 @@ def _recorded_options(directory: RunDirectory, record: RunRecord) -> Model:
     return options
 
 
-def resumed_on(record: RunRecord, now: HostFacts, done: int) -> RunRecord:
-    """Return the record of a run on one host, resumed after ``done`` trials. If the host has changed, it states the changes."""
+def resumed_on(record: RunRecord, now: Mapping[str, HostFacts], done: int) -> RunRecord:
+    """Return the record of a run, resumed after ``done`` trials. If a host or the version of pgherd has changed, it states the changes."""
     from pgherd.report import run_differences
 
-    later = record.model_copy(update={"hosts": dict.fromkeys(record.hosts, now)})
+    later = record.model_copy(update={"hosts": dict(now), "pgherd": __version__})
     if not done:
-        return later  # no result is from the host before the change
-    differing = run_differences.differences([("begun", record), ("resumed", later)])["host facts"].rows
+        return later  # no result is from before the change
+    tables = run_differences.differences([("begun", record), ("resumed", later)])
+    differing = tables["host facts"].rows + tables["versions"].rows
     if not differing:
         return record
     changes = "; ".join(f"{what.text} was {before.text}, now {after.text}" for what, before, after in differing)
-    ending = f", the run was resumed on a changed host ({changes}): results before and after may differ"
-    if record.resumed_on_changed_host and record.resumed_on_changed_host[-1].endswith(ending):
-        return record  # resumed again on the same changed host
+    ending = f", the run was resumed after changes ({changes}): results before and after may differ"
+    if any(sentence.endswith(ending) for sentence in record.resumed_on_changed_host):
+        return record  # resumed again after the same changes
     return record.model_copy(
         update={"resumed_on_changed_host": [*record.resumed_on_changed_host, f"After {done} trial{'' if done == 1 else 's'}{ending}"]}
     )
@@ -246,6 +268,8 @@ def _execute(
         open_live_writer(directory.path, watcher) as writer,
         open_backend(node, directory.name, record, environment, writer) as (backend, study),
     ):
+        if isinstance(backend, ClusterBackend):
+            record = resumed_on(record, backend.facts, len(directory.results()))
         metrics_options.show(directory.path, record)
         return execute(directory, record, study, options, backend, record.thresholds, writer)
 
@@ -297,7 +321,8 @@ class TerminalProgress(RunObserver):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._live:
-            self._progress.stop()
+            with self._best_effort():
+                self._progress.stop()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -318,7 +343,7 @@ class TerminalProgress(RunObserver):
             self._describe(text)
             if not self._live:
                 left = self._remaining.seconds()
-                self._console.print(text if left is None else f"{text}, about {format_seconds(left)}")
+                self.note(text if left is None else f"{text}, about {format_seconds(left)}")
 
     def trial(self, trial: Trial, number: int) -> None:
         self._started = time.monotonic()
@@ -331,11 +356,20 @@ class TerminalProgress(RunObserver):
         failed = [check.name for check in result.checks if check.taints]
         outcome = f"failed: {result.error}" if result.error else _numbers(result)
         taint = f", tainted: {', '.join(failed)}" if failed else ""
-        self._console.print(f"  {result.id}  {point:<16} {outcome}{taint}", highlight=False, markup=False)
+        self.note(f"  {result.id}  {point:<16} {outcome}{taint}")
         self._describe(f"{self._remaining.trials} trials left")
 
     def note(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        with self._best_effort():
+            self._console.print(text, highlight=False, markup=False)
+
+    @contextlib.contextmanager
+    def _best_effort(self) -> Iterator[None]:
+        """Print nothing more after an error, such as a dead terminal or a full disk, because it must not end a measurement."""
+        try:
+            yield
+        except OSError:
+            self._console.quiet = True
 
     def _describe(self, text: str) -> None:
         if not self._live:
@@ -343,11 +377,12 @@ class TerminalProgress(RunObserver):
         pending = self._remaining.trials
         seconds = self._remaining.seconds()
         left = f"about {format_seconds(seconds)} left" if pending and seconds is not None else ""
-        if self._task is None:
-            self._task = self._progress.add_task(text, total=None, left=left)
         finished = self._remaining.finished
         total = finished + pending
-        self._progress.update(self._task, description=text, left=left, completed=finished, total=total or None)
+        with self._best_effort():
+            if self._task is None:
+                self._task = self._progress.add_task(text, total=None, left=left)
+            self._progress.update(self._task, description=text, left=left, completed=finished, total=total or None)
 
 
 def _numbers(result: TrialResult) -> str:

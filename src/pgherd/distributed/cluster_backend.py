@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from typing import Any
 
 from pgherd.cluster.interfaces import HostLost
 from pgherd.distributed import merge_results
-from pgherd.distributed.agent import FileChunk, HostResult, HostSnapshot, HostWindows
+from pgherd.distributed.agent import FileChunk, HostInfo, HostResult, HostSnapshot, HostWindows
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.clock_alignment import Clocks, together
 from pgherd.distributed.merge_results import ClusterObservations, loaded, qualified
@@ -56,7 +57,7 @@ _MIDWAY_S = 20.0
 
 class ClusterBackend:
     """Implements ``runner.execute.local_backend.Backend`` over the agents of a cluster. Call ``open`` before its use, ``close`` after
-    it.
+    it. ``open`` reads the ``facts`` of each host.
     """
 
     def __init__(
@@ -213,6 +214,8 @@ class ClusterBackend:
         present = [host for host in self._pool.gather(names) if host in names]
         self._files = {host: {} for host in present}
         self._sharing = TemplateDistribution(self._pool, self._watcher)
+        greetings: dict[str, HostInfo] = self._pool.all("hello", dict.fromkeys(present, ()), timeout=_CALL_TIMEOUT_S)
+        self.facts = {host: greeting.facts for host, greeting in greetings.items()}
         self._watcher.setup(f"opening the run on {len(present)} hosts")
         arguments = {host: (agents_run(self._run, host), self._surroundings_of(host), self._postgres) for host in present}
         for host, notes in self._pool.all("open", arguments, timeout=_CALL_TIMEOUT_S).items():
@@ -324,7 +327,12 @@ class ClusterBackend:
 
     def _collect(self, hosts: Sequence[str], directory: Path, clocks: Clocks, instant: float) -> None:
         """Collect all files of the trial: samples and drivers' output of all hosts together, other files by host."""
-        self._pool.side_by_side(partial(self._fetch, directory), hosts)
+        writing, ended = threading.Lock(), threading.Event()
+        try:
+            self._pool.side_by_side(partial(self._fetch, directory, writing, ended), hosts)
+        finally:
+            with writing:  # after Ctrl-C the trial is removed, and an answer that is due must not create its directory again
+                ended.set()
         samples = [HostSamples(directory / "hosts" / host, clocks.offset(host, instant), partial(_renamed, host=host)) for host in hosts]
         merge_samples(samples, directory)
         for host in hosts:
@@ -342,20 +350,24 @@ class ClusterBackend:
         if not any((directory / "hosts").iterdir()):
             (directory / "hosts").rmdir()
 
-    def _fetch(self, directory: Path, host: str) -> None:
+    def _fetch(self, directory: Path, writing: threading.Lock, ended: threading.Event, host: str) -> None:
+        """Collect the files of one host. Nothing is written once ``ended`` is set, which requires the lock ``writing``."""
         target = directory / "hosts" / host
-        target.mkdir(parents=True, exist_ok=True)
         position: tuple[int, int] | None = (0, 0)
         while position is not None:
             pieces: list[FileChunk]
             pieces, position = self._pool.call(host, "collect", position)
-            for piece in pieces:
-                file = (target / piece.path).resolve()
-                if not file.is_relative_to(target.resolve()):
-                    raise TrialError(f"host {host} sent the file '{piece.path}', which is outside of the trial's directory")
-                file.parent.mkdir(parents=True, exist_ok=True)
-                with open(file, "ab") as out:
-                    out.write(piece.data)
+            with writing:
+                if ended.is_set():
+                    return
+                target.mkdir(parents=True, exist_ok=True)
+                for piece in pieces:
+                    file = (target / piece.path).resolve()
+                    if not file.is_relative_to(target.resolve()):
+                        raise TrialError(f"host {host} sent the file '{piece.path}', which is outside of the trial's directory")
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    with open(file, "ab") as out:
+                        out.write(piece.data)
         self._pool.call(host, "discard")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -209,8 +210,11 @@ def _sampled(record: RunRecord, metric_labels: MetricLabels, directories: list[P
 def _of_files(
     database: duckdb.DuckDBPyConnection, metric_labels: MetricLabels, files: dict[str, list[str]]
 ) -> Iterator[tuple[Family, Iterator[Sample]]]:
+    import duckdb
+
     by_name = metrics()
-    sources: dict[Family, dict[tuple[str, str], list[str]]] = {}
+    # Family → metric → sampler → entities. A container has other samplers in a trial with another runtime.
+    sources: dict[Family, dict[str, dict[str, list[str]]]] = {}
     for sampler, paths in files.items():
         relation = read_relation(database, paths)
         entities = sorted(str(row[0]) for row in relation.select(_column("entity")).distinct().fetchall())
@@ -218,30 +222,36 @@ def _of_files(
             for entity in entities:
                 series = metric_labels.series(entity, name)
                 if series is not None:
-                    sources.setdefault(series[0], {}).setdefault((sampler, name), []).append(entity)
+                    sources.setdefault(series[0], {}).setdefault(name, {}).setdefault(sampler, []).append(entity)
     for family, parts in sorted(sources.items(), key=lambda item: item[0].name):
 
-        def samples(parts: dict[tuple[str, str], list[str]] = parts) -> Iterator[Sample]:
-            for (sampler, name), entities in parts.items():
-                yield from _series(read_relation(database, files[sampler]), metric_labels, name, entities)
+        def samples(parts: dict[str, dict[str, list[str]]] = parts) -> Iterator[Sample]:
+            for name, entities in parts.items():
+                rows = [_rows(read_relation(database, files[sampler]), name, members) for sampler, members in entities.items()]
+                yield from _series(reduce(duckdb.DuckDBPyRelation.union, rows), metric_labels, name)
 
         yield family, samples()
 
 
-def _series(relation: duckdb.DuckDBPyRelation, metric_labels: MetricLabels, name: str, entities: list[str]) -> Iterator[Sample]:
-    """Yield the series of one metric, entity by entity, each over all trials."""
+def _rows(relation: duckdb.DuckDBPyRelation, name: str, entities: list[str]) -> duckdb.DuckDBPyRelation:
+    """Return the readings of one metric by one sampler."""
     import duckdb
 
     condition = _column("entity").isin(*(duckdb.ConstantExpression(entity) for entity in entities)) & _column(name).isnotnull()
-    columns = [_column(column) for column in ("entity", "t", name, "filename")]
+    return relation.filter(condition).select(*(_column(column) for column in ("entity", "t", name, "filename")))
+
+
+def _series(relation: duckdb.DuckDBPyRelation, metric_labels: MetricLabels, name: str) -> Iterator[Sample]:
+    """Yield the series of one metric, entity by entity, each over all trials."""
     metric = metrics()[name]
-    current_entity, file, before = "", "", 0.0
+    current_entity, trial, before = "", "", 0.0
     counter_totals = CounterTotals()
-    for entity, t, value, filename in relation.filter(condition).select(*columns).order("entity, t").fetchall():
+    for entity, t, value, filename in relation.order("entity, t").fetchall():
+        directory = filename.rpartition("/")[0]
         if entity != current_entity:
-            current_entity, file, before = entity, "", float("-inf")
-        if filename != file:
-            file = filename
+            current_entity, trial, before = entity, "", float("-inf")
+        if directory != trial:
+            trial = directory
             counter_totals.begin_trial()
         series = metric_labels.series(entity, name)
         if series is not None and round(t, 3) > before:  # skip repeated readings, and those after the clock was set back

@@ -28,6 +28,7 @@ _LEAST_FREE = 4 * 2**20
 _FREE_SHARE = 1 / 32
 """The same as a share of the memory in use: less than pg_balloon keeps available by default, so that it makes room."""
 _OOM_LINE = re.compile(r"^(?:<\d+>)?\[\s*(\d+\.\d+)\] oom-kill:(.*)$", re.MULTILINE)
+_LINE_START = re.compile(r"^(?:<\d+>)?\[\s*(\d+\.\d+)\]", re.MULTILINE)
 
 
 # ---- limits
@@ -221,12 +222,14 @@ def _refusal(path: str, value: int | str, error: OSError) -> CapabilityError:
 
 @dataclass(frozen=True)
 class OomVictim:
-    """OOM victim: time (seconds since the epoch), name, pid and cgroup.
+    """OOM victim: time (seconds since the epoch), time in the kernel log (its clock, s), name, pid and cgroup.
 
-    ``limited`` is the group whose limit was reached, or '' if the machine had no memory left.
+    ``at`` is an estimate: the log's clock drifts over days of uptime, and stops while the host is suspended. ``limited`` is
+    the group whose limit was reached, or '' if the machine had no memory left.
     """
 
     at: float
+    logged: float
     process: str
     pid: int
     group: str
@@ -243,32 +246,37 @@ def oom_kills(node: Node, groups: Mapping[str, str]) -> int:
     return next((int(value) for name, value in pairwise(fields) if name == "oom_kill" and value.isdigit()), 0)
 
 
-def victims(node: Node, since: float) -> list[OomVictim]:
-    """Return the OOM victims since an instant (seconds since the epoch), by time.
+def log_end(node: Node) -> float:
+    """Return the time of the last line in the kernel log, by the log's clock (s). 0 without access to the log."""
+    return float((_LINE_START.findall(_kernel_log(node)) or ["0"])[-1])
+
+
+def victims(node: Node, after: float) -> list[OomVictim]:
+    """Return the OOM victims after an instant of the kernel log's clock (s), by time.
 
     The result is empty without access to the kernel log.
     """
+    uptime = text_of(node, "/proc/uptime").split()
+    boot = node.now() - float(uptime[0]) if uptime else 0.0
+    return [victim for victim in parse_victims(_kernel_log(node), boot) if victim.logged > after]
+
+
+def _kernel_log(node: Node) -> str:
+    """Return the kernel log; '' without access to it."""
     try:
         result = node.run(Command(("dmesg", "--raw")))
     except (OSError, TimeoutError):
-        return []
-    uptime = text_of(node, "/proc/uptime").split()
-    if result.code or not uptime:
-        return []
-    return [victim for victim in parse_victims(result.out, node.now() - float(uptime[0])) if victim.at >= since]
+        return ""
+    return "" if result.code else result.out
 
 
 def parse_victims(log: str, boot: float) -> list[OomVictim]:
-    """Parse the kernel log.
-
-    ``boot`` is the zero of its clock, which may deviate a little from the wall clock.
-    """
+    """Parse the kernel log. ``boot`` is the zero of its clock."""
     parsed = []
     for seconds, line in _OOM_LINE.findall(log):
         fields = dict(re.findall(r"(\w+)=([^,]*)", line))
         if fields.get("pid", "").isdigit():
             limited = fields.get("oom_memcg", "")
-            parsed.append(
-                OomVictim(boot + float(seconds), fields.get("task", ""), int(fields["pid"]), fields.get("task_memcg", ""), limited)
-            )
+            at, logged = boot + float(seconds), float(seconds)
+            parsed.append(OomVictim(at, logged, fields.get("task", ""), int(fields["pid"]), fields.get("task_memcg", ""), limited))
     return parsed

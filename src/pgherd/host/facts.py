@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import struct
 
 from pgherd.host import cgroup_parent, cpus
 from pgherd.host.cgroup_parent import CgroupHierarchies, enclosing_limits, read_layout
@@ -44,6 +45,8 @@ _HYPERVISOR_CLOCKS = (("kvm-clock", "KVM"), ("hyperv", "Microsoft Hyper-V"), ("x
 _PROCESS_LIMITS = {"Max cpu time": "-t", "Max file size": "-f", "Max data size": "-d", "Max address space": "-v"}
 """Limit in /proc/PID/limits → option of the shell's ulimit."""
 
+_AT_PAGESZ = 6
+"""Key of the page size in the auxiliary vector (getauxval(3))."""
 _NODES = "/sys/devices/system/node"
 _SECTOR = 512
 """Unit of /sys/block/*/size in bytes, regardless of the device's block size."""
@@ -101,6 +104,7 @@ def gather(node: Node) -> HostFacts:
         memory=total,
         memory_available=available,
         swap=memory.get("SwapTotal", 0),
+        page_size=_page_size(node),
         huge_pages=_huge_pages(node),
         transparent_huge_pages=chosen(text_of(node, "/sys/kernel/mm/transparent_hugepage/enabled")),
         cgroup=layout.kind,
@@ -195,6 +199,15 @@ def _unreclaimable(node: Node, group: str | None) -> int:
             cache = statistics.get("total_inactive_file") or statistics.get("inactive_file") or "0"
             return max(0, int(usage) - int(cache))
     return 0
+
+
+def _page_size(node: Node) -> int | None:
+    """Return the size of a page in bytes, or None without /proc."""
+    try:
+        vector = node.read("/proc/self/auxv")
+    except OSError:
+        return None
+    return next((int(value) for key, value in struct.iter_unpack("LL", vector) if key == _AT_PAGESZ), None)
 
 
 def _huge_pages(node: Node) -> dict[str, int]:

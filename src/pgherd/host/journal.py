@@ -3,6 +3,8 @@
 There is one file per process, ``STATE/journal/RUN-PID.jsonl``, on the machine of the changes. It has a header line with
 the owner, one line per change, synced before the change is made, and one line per undone change. The owner holds a lock
 (flock) on its file during its life. The kernel releases the lock at its end, even after SIGKILL.
+
+Several machines may share a home directory, and so the state in it. Journals of other machines are left unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,17 +27,40 @@ from pgherd.host.undo_actions import MARKER, UNDO, RemoveTree, Undo, UndoContext
 from pgherd.model.base import Model
 from pgherd.model.errors import CapabilityError
 from pgherd.node import interruption
-from pgherd.node.files import MAX_BYTES, Directory, UnsafeFileError, read_all, try_lock
+from pgherd.node.files import MAX_BYTES, Directory, UnsafeFileError, read_all, try_lock, write_all
 from pgherd.node.protocol import Node
 
 SCHEMA: Literal["pgherd/journal/1"] = "pgherd/journal/1"
 _DIRECTORY = "journal"
 LOCK = ".lock"
 """File in a directory of state that is locked while its files are created or examined."""
+_MACHINE_NAMES = ("/etc/machine-id", "/proc/sys/kernel/hostname")
+
+
+def machine_names(node: Node) -> tuple[str, ...]:
+    """Return the names of this machine in records: its machine-id (machine-id(5)), if it has one, and its host name.
+
+    One of them is enough to recognise it. A machine that boots from the network may get a new machine-id at each boot, and
+    a host name may change.
+    """
+    names = []
+    for path in _MACHINE_NAMES:
+        with contextlib.suppress(OSError):
+            names.append(node.read(path).decode().strip())
+    return tuple(name for name in names if name not in ("", "uninitialized"))
+
+
+def is_of_this_machine(node: Node, names: Collection[str], boot: str) -> bool:
+    """Return whether a record with these names and this boot is of this machine.
+
+    Containers on one machine may have different names, but they have the same boot. Records of former versions have no
+    names, and count as this machine's.
+    """
+    return not names or boot == processes.boot_id(node) or not set(names).isdisjoint(machine_names(node))
 
 
 class JournalOwner(Model):
-    """Owner of a journal: pid, start time (clock ticks since boot) and boot."""
+    """Owner of a journal: pid, start time (clock ticks since boot), boot, and names of its machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -46,6 +71,7 @@ class JournalOwner(Model):
     start: int
     boot: str
     at: float
+    machine: tuple[str, ...] = ()
 
     def alive(self, node: Node) -> bool:
         """Return whether this process still runs, and not another one with its pid."""
@@ -80,6 +106,7 @@ class Journal:
             start=processes.start_time(node, os.getpid()) or 0,
             boot=processes.boot_id(node),
             at=node.now(),
+            machine=machine_names(node),
         )
         directory = state_dir / _DIRECTORY
         name = f"{run}-{owner.pid}-{owner.journal[:8]}.jsonl"
@@ -140,7 +167,7 @@ class Journal:
         return message
 
     def make_tree(self, path: str, *, mode: int = 0o700) -> int:
-        """Create a directory with its undo and its marker file.
+        """Create a directory with its undo and its marker file, which is on disk before other files can be.
 
         Return its number.
         """
@@ -148,7 +175,9 @@ class Journal:
             raise FileExistsError(f"{path} exists already")
         number = self.note(RemoveTree(path=path))
         self._node.make_dir(path, mode=mode)
-        self._node.write(f"{path}/{MARKER}", self.id.encode())
+        with Directory.open(path) as tree, tree.open_file(MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as marker:
+            write_all(marker, self.id.encode())
+            os.fsync(marker)
         return number
 
     def pending(self) -> list[Undo]:
@@ -229,15 +258,32 @@ def clean(node: Node, state_dir: Path) -> list[str]:
 
 
 def running(node: Node, state_dir: Path) -> list[str]:
-    """Return the names of the runs (and their preparations) with a running owner."""
+    """Return the names of the runs (and their preparations) with a running owner.
+
+    An owner that holds the lock is running, also in another container, whose processes are not listed here, and on another
+    machine, which uses the templates in a shared home directory.
+    """
     names = []
-    with contextlib.suppress(FileNotFoundError, UnsafeFileError), _journals(state_dir) as directory:
+    with contextlib.suppress(FileNotFoundError, UnsafeFileError), _journals(state_dir) as directory, directory.lock(LOCK):
         for name in _names(directory):
-            with contextlib.suppress(OSError, ValueError, UnsafeFileError):
-                owner, _ = parse(directory.read(name, owner=os.geteuid()).decode(errors="replace"))
-                if owner is not None and owner.alive(node):
-                    names.append(owner.run)
+            with contextlib.suppress(OSError, UnsafeFileError):
+                number = directory.own_descriptor(name, os.O_RDWR)
+                try:
+                    free = try_lock(number)
+                    owner = _owner(read_all(number, MAX_BYTES, name).decode(errors="replace"))
+                finally:
+                    os.close(number)
+                if not free or (owner is not None and owner.alive(node)):
+                    names.append(name.removesuffix(".jsonl") if owner is None else owner.run)
     return names
+
+
+def _owner(text: str) -> JournalOwner | None:
+    """Return the owner in a journal. None: it has no header, or is of another version of pgherd."""
+    try:
+        return parse(text)[0]
+    except ValueError:
+        return None
 
 
 def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
@@ -251,6 +297,9 @@ def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
     except (ValueError, UnsafeFileError) as error:
         os.close(number)
         return [f"not undone: {path}: {error}"]
+    if owner is not None and not is_of_this_machine(node, owner.machine, owner.boot):
+        os.close(number)
+        return [f"left run {owner.run} alone: it ran on {owner.machine[-1]}; run 'pgherd clean' there"] if free else []
     if not free or (owner is not None and owner.alive(node)):
         os.close(number)
         return [f"left run {owner.run} alone: it is running (pid {owner.pid})" if owner else f"left {path} alone: it is in use"]

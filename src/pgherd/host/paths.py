@@ -13,7 +13,7 @@ import pwd
 import secrets
 import socket
 import stat
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import platformdirs
@@ -118,6 +118,19 @@ def work_tree(node: Node, journal: Journal, name: str, account: str | None) -> P
     journal.make_tree(str(path), mode=0o711)
     require_reachable(path, account)
     return path
+
+
+@contextlib.contextmanager
+def temporary_tree(node: Node, name: str, account: str | None, say: Callable[[str], object]) -> Iterator[Path]:
+    """Yield a new directory as of ``work_tree``, and remove it on exit. After a kill 'pgherd clean' removes it.
+
+    ``say`` gets a warning if it cannot be removed. Raises CapabilityError as ``work_tree``, or if no journal can be written.
+    """
+    journal = Journal.open(node, state_dir(), name)
+    try:
+        yield work_tree(node, journal, name, account)
+    finally:
+        journal.end(say)
 
 
 def require_reachable(path: Path, account: str | None) -> None:

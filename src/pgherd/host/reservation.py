@@ -1,7 +1,8 @@
 """Reservation of a host share per run, for concurrent runs.
 
 A reservation is a file ``STATE/reservations/RUN-PID.json``, locked by its owner. The kernel releases the lock at the
-owner's end, even after SIGKILL. Users have separate state directories, so runs of different users are independent.
+owner's end, even after SIGKILL. Users have separate state directories, so runs of different users are independent. So are
+those of different machines that share a home directory.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pgherd.host.journal import LOCK, open_own
+from pgherd.host import processes
+from pgherd.host.journal import LOCK, is_of_this_machine, machine_names, open_own
 from pgherd.model.base import Model
 from pgherd.model.errors import CapabilityError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.units import format_bytes
 from pgherd.node.files import Directory, UnsafeFileError, read_all, try_lock
+from pgherd.node.local import LocalNode
 
 _DIRECTORY = "reservations"
 _MAX_BYTES = 2**16
+_NODE = LocalNode()
 
 
 class Reservation(Model):
@@ -33,6 +37,8 @@ class Reservation(Model):
 
     ``cpus`` are its CPUs, as many as the cores rounded up, and different from those of other runs if there are enough.
     The result is None if the complete host is reserved.
+
+    ``machine`` and ``boot`` identify the host (see ``journal.is_of_this_machine``).
     """
 
     run: str
@@ -40,6 +46,8 @@ class Reservation(Model):
     cores: float | None
     memory: int | None
     cpus: tuple[int, ...] | None = None
+    machine: tuple[str, ...] = ()
+    boot: str = ""
 
     def budget(self) -> str:
         """Format the share: ``2 cores and 4 GB``."""
@@ -69,8 +77,16 @@ def reserve(
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open_own(directory) as handle, handle.lock(LOCK):
             others = _live(handle)
-            _check(run, cores, memory, facts, others)
-            reservation = Reservation(run=run, pid=os.getpid(), cores=cores, memory=memory, cpus=_choose(cores, available, others))
+            require_free(cores, memory, facts, others)
+            reservation = Reservation(
+                run=run,
+                pid=os.getpid(),
+                cores=cores,
+                memory=memory,
+                cpus=_choose(cores, available, others),
+                machine=machine_names(_NODE),
+                boot=processes.boot_id(_NODE),
+            )
             number = handle.descriptor(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try_lock(number)  # nobody else can have it: the file is new
             os.write(number, reservation.model_dump_json().encode())
@@ -86,7 +102,7 @@ def reserve(
 
 
 def live(state_dir: Path) -> list[Reservation]:
-    """Return the reservations of running runs."""
+    """Return the reservations of running runs on this machine."""
     directory = state_dir / _DIRECTORY
     if not directory.is_dir():
         return []
@@ -95,7 +111,7 @@ def live(state_dir: Path) -> list[Reservation]:
 
 
 def _live(directory: Directory) -> list[Reservation]:
-    """Return reservations with a locked file, and remove the other files.
+    """Return this machine's reservations with a locked file, and remove its other files.
 
     The directory must be locked.
     """
@@ -107,18 +123,23 @@ def _live(directory: Directory) -> list[Reservation]:
             number = directory.own_descriptor(name, os.O_RDWR)
         except (FileNotFoundError, UnsafeFileError):
             continue  # the owner has just ended, or it is no reservation of ours
+        reservation = None
         try:
+            with contextlib.suppress(ValidationError, UnsafeFileError):
+                reservation = Reservation.model_validate_json(read_all(number, _MAX_BYTES, name))
+            if reservation is not None and not is_of_this_machine(_NODE, reservation.machine, reservation.boot):
+                continue
             if try_lock(number):
                 directory.remove(name)
-            else:
-                with contextlib.suppress(ValidationError, UnsafeFileError):
-                    reservations.append(Reservation.model_validate_json(read_all(number, _MAX_BYTES, name)))
+            elif reservation is not None:
+                reservations.append(reservation)
         finally:
             os.close(number)
     return reservations
 
 
-def _check(run: str, cores: float | None, memory: int | None, facts: HostFacts, others: Sequence[Reservation]) -> None:
+def require_free(cores: float | None, memory: int | None, facts: HostFacts, others: Sequence[Reservation]) -> None:
+    """Require that the reservations of ``others`` leave this share of the host. Raises CapabilityError."""
     reserved_cores = sum(facts.cores if other.cores is None else other.cores for other in others)
     reserved_memory = sum(facts.memory if other.memory is None else other.memory for other in others)
     requested_cores = facts.cores if cores is None else cores
@@ -127,10 +148,10 @@ def _check(run: str, cores: float | None, memory: int | None, facts: HostFacts, 
     if not others or (reserved_cores + requested_cores <= facts.cores + 0.001 and reserved_memory + requested_memory <= facts.memory):
         return
     reservations = "; ".join(f"run {other.run} (pid {other.pid}) holds {other.budget()}" for other in others)
-    requested = Reservation(run=run, pid=0, cores=cores, memory=memory).budget()
+    requested = Reservation(run="", pid=0, cores=cores, memory=memory).budget()
     raise CapabilityError(
         f"{requested} are not available: {reservations}; this host has {facts.cores:g} cores and {format_bytes(facts.memory)}. "
-        "Wait until it has ended, or limit both runs with --host-cores and --host-memory"
+        "Wait until it has ended, or limit the cores and memory of both runs"
     )
 
 

@@ -32,7 +32,8 @@ RESERVE = 512 * 2**20
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = 100, 32767
 _TOOLS = {"mkswap": "util-linux", "swapon": "mount", "swapoff": "mount"}
 """Tools for swap, and the Debian package of each."""
-_PAGE = 4096
+_PAGE = 65536
+"""Largest page of a kernel in bytes. No kernel rounds a multiple of it, so the size of an area is known."""
 _UNSUITABLE = {
     "tmpfs": "is in memory",
     "ramfs": "is in memory",

@@ -287,9 +287,10 @@ class WipeFileSystem(Model):
 class RemoveTree(Model):
     """Remove a directory that this run created.
 
-    The directory itself must contain the marker file with the journal's identifier, and the file must be ours. An empty
-    directory may also lack it, because the marker is written just after the directory. Before the removal, the directory is
-    renamed to include the journal's identifier, because an interrupted removal may already have deleted the marker.
+    The directory itself must contain the marker file with the journal's identifier, and the file must be ours. The marker is
+    written just after the directory, so it may be missing in an empty directory, and empty in one without other files. Before
+    the removal, the directory is renamed to include the journal's identifier, because an interrupted removal may already have
+    deleted the marker.
     """
 
     rank: ClassVar[int] = 5
@@ -305,7 +306,10 @@ class RemoveTree(Model):
             raise OSError(f"something is still mounted at {mounted[0]}, so {self.path} stays; unmount it first")
         if not node.exists(self.path) and not node.exists(renamed):
             return None
-        if node.exists(self.path) and not self._marked(scene):
+        if node.exists(self.path) and (marker := self._marker()) != scene.journal:
+            if marker == "" and node.listdir(self.path) == [MARKER]:
+                with Directory.open(self.path) as tree:
+                    tree.remove(MARKER)
             if node.listdir(self.path):
                 raise OSError(f"{self.path} has no {MARKER} file of this run, so it stays; remove it by hand if it is not needed")
             node.remove_dir(self.path)
@@ -317,14 +321,15 @@ class RemoveTree(Model):
         node.remove_tree(renamed)
         return f"removed {self.path}"
 
-    def _marked(self, scene: UndoContext) -> bool:
+    def _marker(self) -> str | None:
+        """Return the text of the marker, or None without a marker that is ours."""
         try:
             with Directory.open(self.path) as tree:
                 number = tree.own_descriptor(MARKER)
         except (OSError, UnsafeFileError):
-            return False
+            return None
         with open(number, "rb") as marker:
-            return marker.read(_MAX_MARKER_BYTES).decode(errors="replace").strip() == scene.journal
+            return marker.read(_MAX_MARKER_BYTES).decode(errors="replace").strip()
 
 
 Undo = (

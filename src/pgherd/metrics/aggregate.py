@@ -3,9 +3,10 @@
 **Borders.** Samples never fall on a window's borders. The value there is interpolated linearly between the adjacent samples. If a border
 is outside a source's samples, the nearest sample inside replaces it, and the rate is per second of the covered time.
 
-**Decreasing counters.** A counter that may reset (``SampledMetric.resets``) restarts from zero: the new value is added. Any other counter
-cannot decrease. A smaller reading of it is torn: a child process ended while its tree was read, or iowait was corrected. The previous
-value is kept until a reading exceeds it.
+**Decreasing counters.** A counter that may reset (``SampledMetric.resets``) restarts from zero: the new value is added. A value of at least
+half of the previous one is no restart: one of the databases in a sum was dropped or reset, and nothing is added. A counter that wraps
+(``SampledMetric.wraps``) continues. Any other counter cannot decrease. A smaller reading of it is torn: a child process ended while its
+tree was read, or iowait was corrected. The previous value is kept until a reading exceeds it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from pgherd.metrics.sampler import metric
+from pgherd.metrics.sampler import SampledMetric, metric
 from pgherd.metrics.spool import SpoolReading
 
 Part = tuple[float, float, float]
@@ -39,7 +40,7 @@ def aggregate(readings: Iterable[SpoolReading], start: float, end: float) -> dic
         for name, (times, values) in metrics.items():
             description = metric(name)
             if description.kind == "counter":
-                part = window_sum(times, _unwrap(values, description.resets), start, end, integral=False)
+                part = window_sum(times, _unwrap(values, description), start, end, integral=False)
             else:
                 part = window_sum(times, values, start, end, integral=True)
             if part is not None:
@@ -90,16 +91,17 @@ def _series(readings: Iterable[SpoolReading], start: float, end: float) -> dict[
     return series
 
 
-def _unwrap(levels: Sequence[float], resets: bool) -> list[float]:
+def _unwrap(levels: Sequence[float], description: SampledMetric) -> list[float]:
     """Return a counter without its decreases."""
     total, before = 0.0, levels[0]
     unwrapped = [0.0]
     for level in levels[1:]:
+        before = description.base(before, level)
         if level >= before:
             total += level - before
             before = level
-        elif resets:
-            total += level
+        elif description.resets:
+            total += level if level < before / 2 else 0.0
             before = level
         unwrapped.append(total)
     return unwrapped

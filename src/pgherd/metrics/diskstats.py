@@ -10,13 +10,17 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from pgherd.host.kernel_files import number
-from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView, metric
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.device_io import DeviceSeries
 from pgherd.node.protocol import SampleSource
 
 SECTOR = 512
 """Bytes per sector in this file, independent of the device's sector size."""
+_WRAPS = 2**32 / 1000
+"""Level in seconds at which durations wrap, because the kernel prints unsigned 32-bit milliseconds."""
+NO_NUMBER = "0:0"
+"""Number of a hidden path in kernels that do not show it."""
 
 
 class DiskstatsSampler:
@@ -34,14 +38,14 @@ class DiskstatsSampler:
         SampledMetric("writes", "requests", "counter", "writes completed, without flushes"),
         SampledMetric("read_bytes", "bytes", "counter", "data read"),
         SampledMetric("write_bytes", "bytes", "counter", "data written"),
-        SampledMetric("read_time", "s", "counter", "summed duration of all reads"),
-        SampledMetric("write_time", "s", "counter", "summed duration of all writes, flush requests included"),
+        SampledMetric("read_time", "s", "counter", "summed duration of all reads", wraps=_WRAPS),
+        SampledMetric("write_time", "s", "counter", "summed duration of all writes, flush requests included", wraps=_WRAPS),
         SampledMetric("in_flight", "requests", "gauge", "requests issued and not completed"),
-        SampledMetric("io_time", "s", "counter", "time with at least one request in flight"),
-        SampledMetric("io_time_weighted", "s", "counter", "time × requests in flight; its rate is the mean queue length"),
+        SampledMetric("io_time", "s", "counter", "time with at least one request in flight", wraps=_WRAPS),
+        SampledMetric("io_time_weighted", "s", "counter", "time × requests in flight; its rate is the mean queue length", wraps=_WRAPS),
         SampledMetric("discards", "requests", "counter", "discards completed"),
         SampledMetric("flushes", "requests", "counter", "flushes completed"),
-        SampledMetric("flush_time", "s", "counter", "summed duration of all flushes"),
+        SampledMetric("flush_time", "s", "counter", "summed duration of all flushes", wraps=_WRAPS),
         SampledMetric("major", "", "gauge", "major number of the device"),
         SampledMetric("minor", "", "gauge", "minor number of the device"),
     )
@@ -59,11 +63,10 @@ class DiskstatsSampler:
         rows = [row for row in rows if len(row) >= 14]
         paths: dict[str, list[list[float]]] = {}
         for row in rows:
-            if path := _PATH_OF_NVME.fullmatch(row[2]):
-                paths.setdefault(f"{path[1]}{path[2]}", []).append([number(text) for text in row[3:20]])
+            if namespace := namespace_of(row[2]):
+                paths.setdefault(namespace, []).append([number(text) for text in row[3:20]])
         for row in rows:
-            path = _PATH_OF_NVME.fullmatch(row[2])
-            if _is_partition(row[2], names) or (path and f"{path[1]}{path[2]}" in names):
+            if _is_partition(row[2], names) or namespace_of(row[2]) in names:
                 continue
             counts = [number(text) for text in row[3:20]]
             if row[2] in paths and not any(counts):
@@ -92,6 +95,24 @@ class DiskstatsSampler:
 
 _PATH_OF_NVME = re.compile(r"(nvme\d+)c\d+(n\d+)")
 """One of the hidden paths to a namespace. Only they count before Linux 6.4 (nvme-multipath), and both do since."""
+
+
+def namespace_of(name: str) -> str:
+    """Return the NVMe namespace of a hidden path: ``nvme0n1`` for ``nvme0c0n1``. The result is '' for other devices."""
+    path = _PATH_OF_NVME.fullmatch(name)
+    return "" if path is None else f"{path[1]}{path[2]}"
+
+
+def nvme_paths(raw: str) -> Iterator[tuple[str, str]]:
+    """Yield the numbers (``major:minor``) of each hidden path and of its namespace, from the text of /proc/diskstats.
+
+    Traced requests have the number of a path. Some kernels show ``NO_NUMBER`` in its place.
+    """
+    rows = [line.split() for line in raw.splitlines()]
+    numbers = {row[2]: f"{row[0]}:{row[1]}" for row in rows if len(row) >= 14}
+    for name, path in numbers.items():
+        if (namespace := namespace_of(name)) in numbers:
+            yield path, numbers[namespace]
 
 
 def _is_partition(name: str, names: set[str]) -> bool:
@@ -142,7 +163,7 @@ def _series(samples: list[tuple[float, dict[str, float]]], start: float, end: fl
         length = t1 - t0
         if length < MIN_INTERVAL_S or t0 < start or t1 > end:
             continue
-        growth = {name: max(0.0, value - before.get(name, value)) for name, value in after.items()}
+        growth = {name: max(0.0, value - metric(name).base(before.get(name, value), value)) for name, value in after.items()}
         series.at.append(t1 - start)
         series.seconds.append(length)
         series.reads.append(growth["reads"] / length)

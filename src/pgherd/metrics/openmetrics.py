@@ -226,23 +226,29 @@ class CounterTotals:
     """Counters for Prometheus, where a smaller value means a reset and never a torn reading.
 
     A counter that cannot decrease keeps its level until a reading exceeds it, as in pgherd.metrics.aggregate. A new trial
-    may have new containers and servers with new counters. The counters of the host and of its devices continue.
+    may have new containers and servers with new counters. The counters of the host and of its devices continue, unless the
+    first reading of a trial is below half of the former level: the host was rebooted.
     """
 
     def __init__(self) -> None:
         self._highest: dict[tuple[str, str], float] = {}
+        self._former: dict[tuple[str, str], float] = {}
 
     def total(self, entity: str, metric: SampledMetric, value: float) -> float:
         """Return the total to serve for a reading."""
         if metric.kind == "gauge" or metric.resets:
             return value
         key = (entity, metric.name)
-        self._highest[key] = max(value, self._highest.get(key, value))
+        former = self._former.pop(key, value)
+        highest = self._highest.get(key, value if value < former / 2 else former)
+        self._highest[key] = max(value, metric.base(highest, value))
         return self._highest[key]
 
     def begin_trial(self) -> None:
         """Forget the counters that a new trial may reset."""
-        self._highest = {key: level for key, level in self._highest.items() if kind_of(key[0]) in _CONTINUING}
+        levels = self._former | self._highest
+        self._former = {key: level for key, level in levels.items() if kind_of(key[0]) in _CONTINUING}
+        self._highest = {}
 
 
 def text_of(family: Family, samples: Sequence[Sample] | Iterator[Sample]) -> Iterator[str]:

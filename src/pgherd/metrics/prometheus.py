@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from pgherd.metrics.diskstats import namespace_of
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.errors import TrialError
@@ -207,7 +208,8 @@ def _selector(source: PrometheusSource, exporters: Sequence[_Exporter], containe
 def parse(matrices: Sequence[Any], container: str, server: str) -> dict[str, dict[tuple[str, str], list[tuple[float, float]]]]:
     """Return series name → (entity, metric) → samples in order of time, from the ``result`` of range queries.
 
-    Series of one metric are added up (CPUs, databases), at instants at which all of them have a finite sample.
+    Series of one metric are added up (CPUs, databases), at instants at which all of them have a finite sample. The paths of
+    an NVMe namespace that counts itself are left out, because both have the same requests.
 
     Raises:
         PrometheusError: the answer has another form.
@@ -227,7 +229,7 @@ def parse(matrices: Sequence[Any], container: str, server: str) -> dict[str, dic
                         by_time.setdefault(float(t), []).append(value if share is None else share)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise PrometheusError(f"Prometheus' answer has another form than its API's: {error!r}") from None
-    return {
+    found = {
         name: {
             key: [
                 (t, _scaled(key[1], sum(values)))
@@ -238,6 +240,14 @@ def parse(matrices: Sequence[Any], container: str, server: str) -> dict[str, dic
         }
         for name, keyed in sums.items()
     }
+    return {name: {key: samples for key, samples in keyed.items() if not _is_counted_twice(key, keyed)} for name, keyed in found.items()}
+
+
+def _is_counted_twice(key: tuple[str, str], keyed: Mapping[tuple[str, str], list[tuple[float, float]]]) -> bool:
+    """Return True for a path of an NVMe namespace that has requests itself. Before Linux 6.4 only the paths have them."""
+    entity, metric = key
+    host, _, device = entity.rpartition("/")
+    return any(value for _, value in keyed.get((f"{host}/{namespace_of(device)}", metric), []))
 
 
 def _scaled(metric: str, value: float) -> float:

@@ -26,7 +26,8 @@ class SampledMetric:
 
     A counter only grows. Over a window it becomes a rate per second, so CPU seconds become cores. A gauge becomes its
     mean over the window. A counter with ``resets`` may restart from zero, such as a server's statistics after a crash. A
-    smaller reading of any other counter is a torn read and is bridged.
+    counter with ``wraps`` restarts from zero at this level. A smaller reading of any other counter is a torn read and is
+    bridged.
     """
 
     name: str
@@ -34,6 +35,11 @@ class SampledMetric:
     kind: Literal["counter", "gauge"]
     help: str
     resets: bool = False
+    wraps: float = 0.0
+
+    def base(self, before: float, after: float) -> float:
+        """Return the level to subtract from ``after`` for the increase since ``before``: negative if the counter has wrapped."""
+        return before - self.wraps if self.wraps and before - after > self.wraps / 2 else before
 
 
 @dataclass(frozen=True)

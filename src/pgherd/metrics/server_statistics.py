@@ -389,8 +389,8 @@ def checkpoints(lines: Iterable[str], server: str, start: float, end: float) -> 
         if at is None:
             continue
         if starting:
-            if running is not None:  # it never ended, because the server was killed
-                results.append(running)
+            if running is not None:  # the server was killed, so there is no line for its end
+                results.append(running.model_copy(update={"end": at - start}))
             running = Checkpoint(server=server, start=at - start, cause=starting["cause"].strip())
         elif complete:
             distance = complete["distance"]

@@ -44,6 +44,7 @@ class HostFacts(Model):
     memory: int = Field(description="total bytes")
     memory_available: int = 0
     swap: int = 0
+    page_size: int | None = Field(None, description="bytes of a page; missing in runs of former versions")
     huge_pages: dict[str, int] = Field(default_factory=dict, description="page size → pages reserved")
     transparent_huge_pages: str | None = None
     cgroup: str = Field("none", description="v1, v2, hybrid or none")

@@ -126,12 +126,12 @@ class RunRecord(Model):
     ended: float | None = None
     pgherd: str
     hosts: dict[str, HostFacts] = Field(default_factory=dict)
-    postgres: dict[str, str] = Field(default_factory=dict, description="bin directory → version")
+    postgres: dict[str, str] = Field(default_factory=dict, description="bin directory → build (on a cluster: version)")
     tools: dict[str, str] = Field(default_factory=dict, description="tool → version")
     inputs: dict[str, str] = Field(default_factory=dict, description="user's file below the run's inputs → hash of its contents")
     defaults_chosen: list[str] = Field(default_factory=list)
     resumed_on_changed_host: list[str] = Field(
-        default_factory=list, description="sentences: changes of the host before the run was resumed"
+        default_factory=list, description="sentences: changes of the host, of pgherd or of an external server during the run"
     )
     settings: dict[str, str] = Field(
         default_factory=dict, description="settings that differ from the default (with variants: those common to all)"

@@ -191,6 +191,9 @@ class LocalSampling:
     def stop(self) -> None:
         os.write(self._wake, _END)
         self._thread.join()
+        # The next loop has other sources. It would assign a late answer to one of them.
+        for conninfo in [conninfo for conninfo, probe in self._probes.items() if probe.busy is not None]:
+            self._probes.pop(conninfo).close()
         for number in (self._spool, self._stop, self._wake, *self._files.values()):
             os.close(number)
         for connection, _ in self._opening.values():

@@ -6,18 +6,22 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Literal
 
-from pgherd.host import shared_memory
+from pgherd.host import processes, shared_memory
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.units import parse_buffers
+from pgherd.node import interruption
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres.disk_space import check_space, patience
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 from pgherd.postgres.templates import Template
+
+_POLL_INTERVAL_S = 0.5
+_KILL_INTERVAL_S = 0.05
 
 
 def cached(template: Template, settings: Mapping[str, str]) -> bool:
@@ -44,7 +48,8 @@ def clone(node: Node, template: Template, destination: str, account: str | None)
         shared_memory.release(node, destination)
         node.remove_tree(destination)
     node.make_dir(destination, mode=0o700)
-    copy = Command(["cp", "-a", "--reflink=auto", "--", os.path.join(template.data_dir, "."), destination])
+    argv = ["cp", "-a", "--reflink=auto", "--", os.path.join(template.data_dir, "."), destination]
+    copy = Command(argv, cwd=destination)  # by which _end_copies finds it
     completed = node.run(copy, timeout=max(3600.0, patience(template.bytes)))
     if completed.code != 0:
         node.remove_tree(destination)
@@ -74,10 +79,17 @@ def give(node: Node, directories: Sequence[str], account: str | None) -> None:
         raise TrialError(f"{directories[0]} cannot be given to user '{account}': {reason}")
 
 
-def clone_all(node: Node, jobs: Sequence[tuple[Template, str]], account: str | None, at_once: int = 2) -> float:
+def clone_all(
+    node: Node,
+    jobs: Sequence[tuple[Template, str]],
+    account: str | None,
+    at_once: int = 2,
+    check_cancelled: Callable[[], None] = lambda: None,
+) -> float:
     """Clone (template, destination) pairs, ``at_once`` at a time, and return the total duration in seconds.
 
-    More than two concurrent copies only compete for the disk. After a failure no further copy starts.
+    More than two concurrent copies only compete for the disk. A failure, Ctrl-C, or an error raised by ``check_cancelled``
+    (called every ``_POLL_INTERVAL_S`` in this thread) ends the running copies. No further copy starts.
 
     Raises:
         CapabilityError: The disk space does not suffice for all clones.
@@ -86,15 +98,31 @@ def clone_all(node: Node, jobs: Sequence[tuple[Template, str]], account: str | N
     began = time.monotonic()
     if jobs:
         check_space(node, os.path.dirname(jobs[0][1]), sum(template.bytes for template, _ in jobs), f"cloning {len(jobs)} servers")
+    copies: dict[Future[float], str] = {}
     with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
-        futures = [pool.submit(clone, node, template, destination, account) for template, destination in jobs]
         try:
-            for future in futures:
-                future.result()
+            with interruption.undisturbed():  # a signal must not leave out a copy that has started
+                copies = {pool.submit(clone, node, template, destination, account): destination for template, destination in jobs}
+            pending = set(copies)
+            while pending:
+                ended, pending = wait(pending, _POLL_INTERVAL_S, FIRST_EXCEPTION)
+                for copy in ended:
+                    copy.result()
+                interruption.check()
+                check_cancelled()
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            _end_copies(node, copies)
             raise
     return time.monotonic() - began
+
+
+def _end_copies(node: Node, copies: Mapping[Future[float], str]) -> None:
+    """Kill the programs of running copies until all have ended. A copy may not have started its program yet."""
+    while running := [destination for copy, destination in copies.items() if not copy.done()]:
+        for destination in running:
+            processes.kill(node, processes.working_in(node, os.path.realpath(destination), ("cp",)))
+        time.sleep(_KILL_INTERVAL_S)
 
 
 def drop_cache(node: Node, directories: Sequence[str]) -> None:

@@ -82,8 +82,8 @@ class PreparedStudy:
 
     @property
     def postgres(self) -> dict[str, str]:
-        """Return bin directory → version of the installation. It is empty without an installation."""
-        return {} if self.installation is None else {self.installation.bin: self.installation.version}
+        """Return bin directory → build of the installation. It is empty without an installation."""
+        return {} if self.installation is None else {self.installation.bin: self.installation.build}
 
     def tool_versions(self) -> dict[str, str]:
         """Return tool → version for all tools of a run."""
@@ -125,15 +125,17 @@ def _threshold(text: str) -> float:
     return number / 100 if text.endswith("%") else number
 
 
-def runnable(node: Node, bin_: str, version: str, session: RunSession) -> Installation:
+def runnable(node: Node, bin_: str, build: str, session: RunSession) -> Installation:
     """Return the installation of a prepared run, in a directory that the run's user can execute.
 
+    ``build`` is the recorded one. A run on a cluster, or of a former pgherd, has recorded the version only.
+
     Raises:
-        UsageError: the installation was removed, or has another version now.
+        UsageError: the installation was removed, or has another build now.
     """
     installation = installations.choose(node, pg_bin=bin_)
-    if installation.version != version:
-        raise UsageError(f"{bin_} is PostgreSQL {installation.version} now, but the run started with {version}; start a new run")
+    if build not in (installation.build, installation.version):
+        raise UsageError(f"{bin_} is PostgreSQL {installation.build} now, but the run started with {build}; start a new run")
     return installations.reachable_copy(node, installation, session.account, str(paths.cache_dir()))
 
 

@@ -74,18 +74,18 @@ class MemorySeries:
         return None if largest is None else memory_accounting.compression_ratio(largest[0][1], largest[1][1])
 
 
-def read(directory: Path, result: TrialResult) -> MemorySeries | None:
+def read(directory: Path, result: TrialResult, page: int = PAGE) -> MemorySeries | None:
     """Return the series of one trial, or None without a run cgroup or a finished phase. Cached, because several figures read the same
-    trial.
+    trial. ``page`` is the page size of the measured host in bytes.
     """
     if not result.phases:
         return None
-    ramp = result.trial.phases[0].warmup
-    return _read_series(directory / "trials" / result.id, tuple((phase.phase, phase.start, phase.end) for phase in result.phases), ramp)
+    phases = tuple((phase.phase, phase.start, phase.end) for phase in result.phases)
+    return _read_series(directory / "trials" / result.id, phases, result.trial.phases[0].warmup, page)
 
 
 @lru_cache(maxsize=8)
-def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp: float) -> MemorySeries | None:
+def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp: float, page: int) -> MemorySeries | None:
     zero, end = phases[0][1], phases[-1][2]
     first = zero - ramp
 
@@ -111,15 +111,17 @@ def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp
         parts={name: _memory_by_kind(name, memory) for name in sorted(memory["usage"])},
         unallocated=[(t, max(budget - value, 0.0)) for t, value in charged],
         swapped=series("cgroup_memory", "memory.swap", CONTAINER),
-        refaults=_refaults(*(series("cgroup_memory", f"memory.refaults_{kind}", CONTAINER) for kind in ("anon", "file"))),
+        refaults=_refaults(
+            series("cgroup_memory", "memory.refaults_anon", CONTAINER), series("cgroup_memory", "memory.refaults_file", CONTAINER), page
+        ),
         ballooned=series("balloon", "balloon.bytes", SERVER),
         stalled={
             kind: {name: rates(stall) for name, stall in series("pressure", f"psi.{kind}.some", CONTAINER).items()}
             for kind in ("memory", "io")
         },
         host={
-            SWAPPED_IN: scaled(rates(series("vmstat", "vm.pswpin", "host").get("", [])), PAGE),
-            SWAPPED_OUT: scaled(rates(series("vmstat", "vm.pswpout", "host").get("", [])), PAGE),
+            SWAPPED_IN: scaled(rates(series("vmstat", "vm.pswpin", "host").get("", [])), page),
+            SWAPPED_OUT: scaled(rates(series("vmstat", "vm.pswpout", "host").get("", [])), page),
             COMPRESSED: zram["orig_data"],
             TAKEN: zram["mem_used"],
             IN_SWAP: series("swap", "swap.used", SWAP_OURS).get("", []),
@@ -173,12 +175,12 @@ def _nearest(series: Series, at: float) -> float:
     return min(neighbours, key=lambda reading: abs(reading[0] - at))[1] if neighbours else 0.0
 
 
-def _refaults(anonymous: Mapping[str, Series], files: Mapping[str, Series]) -> dict[str, Series]:
+def _refaults(anonymous: Mapping[str, Series], files: Mapping[str, Series], page: int) -> dict[str, Series]:
     """Return bytes per second that were read again after eviction, of both kinds."""
     refaults: dict[str, Series] = {}
     for name, series in anonymous.items():
         other = rates(files.get(name, []))
-        refaults[name] = [(t, (value + _nearest(other, t)) * PAGE) for t, value in rates(series)]
+        refaults[name] = [(t, (value + _nearest(other, t)) * page) for t, value in rates(series)]
     return refaults
 
 
@@ -298,7 +300,8 @@ def _chosen(inputs: FigureInputs) -> list[tuple[TrialResult, MemorySeries]]:
             points.setdefault(point_text(result.trial.point), result)
     candidates = [points[name] for name in sorted(points)]
     candidates = [result for result in candidates if _other_coordinates(result) == _other_coordinates(candidates[-1])]
-    trials = [(result, series) for result in candidates[-TRIALS_SHOWN:] if (series := read(inputs.directory, result)) is not None]
+    page = next((facts.page_size for facts in inputs.record.hosts.values() if facts.page_size is not None), PAGE)
+    trials = [(result, series) for result in candidates[-TRIALS_SHOWN:] if (series := read(inputs.directory, result, page)) is not None]
     if not trials:
         raise FigureUnavailable("the containers had no run cgroup that limits and measures their total memory")
     return trials

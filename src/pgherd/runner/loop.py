@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pgherd.model.analysis import Proposal, Thresholds
@@ -169,18 +170,38 @@ class SettingsSource(Protocol):
 def with_settings(record: RunRecord, trial: Trial, backend: SettingsSource) -> RunRecord:
     """Return the record with the settings of this trial's running servers, unless it has them already.
 
-    For a comparison, ``settings`` holds the settings that all variants share and ``variant_settings`` all settings of each variant.
+    For a comparison, ``settings`` holds the settings that all variants share and ``variant_settings`` all settings of each variant. If
+    the trial's only server is external, its settings are read again, and changes are added as a sentence. Not so if others may cause a
+    difference: of several servers another one may respond first, and behind a pooler another client may have changed the session.
     """
+    ways = {(server.dsn, server.direct, server.pooled) for _, _, server in trial.deployment.servers()}
+    again = len(ways) == 1 and all(dsn is not None and (direct is not None or not pooled) for dsn, direct, pooled in ways)
     if VARIANT not in trial.point:
-        return record if record.settings else record.model_copy(update={"settings": backend.settings()})
-    new = {variant: target for variant, target in _variants(trial).items() if variant not in record.variant_settings}
-    reported = {variant: backend.settings(target) for variant, target in new.items()}
-    if not any(reported.values()):
+        if record.settings and not again:
+            return record
+        settings = backend.settings()
+        return _with_changes(record, record.settings, settings) if record.settings else record.model_copy(update={"settings": settings})
+    targets = {variant: target for variant, target in _variants(trial).items() if again or variant not in record.variant_settings}
+    reported = {variant: settings for variant, target in targets.items() if (settings := backend.settings(target))}
+    for variant in sorted(reported.keys() & record.variant_settings.keys()):
+        record = _with_changes(record, record.variant_settings[variant], reported.pop(variant), variant)
+    if not reported:
         return record
-    by_variant = {**record.variant_settings, **{variant: settings for variant, settings in reported.items() if settings}}
+    by_variant = {**record.variant_settings, **reported}
     first = next(iter(by_variant.values()))
     common = {name: value for name, value in first.items() if all(settings.get(name) == value for settings in by_variant.values())}
     return record.model_copy(update={"settings": common, "variant_settings": by_variant})
+
+
+def _with_changes(record: RunRecord, before: Mapping[str, str], now: Mapping[str, str], variant: str = "") -> RunRecord:
+    """Return the record with a sentence on an external server's changed settings, unless it has that. ``now`` is empty if it is gone."""
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)) if now else []
+    changes = "; ".join(f"{name} was {before.get(name, 'the default')}, now {now.get(name, 'the default')}" for name in changed)
+    server = f"the external server of variant '{variant}'" if variant else "the external server"
+    sentence = f"During the run, settings of {server} were changed ({changes}): results before and after may differ"
+    if not changed or sentence in record.resumed_on_changed_host:
+        return record
+    return record.model_copy(update={"resumed_on_changed_host": [*record.resumed_on_changed_host, sentence]})
 
 
 def _variants(trial: Trial) -> dict[str, str | None]:

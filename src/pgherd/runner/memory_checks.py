@@ -30,8 +30,9 @@ def judge_memory(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[Oo
         if CONTAINER_OOM not in view.series:
             reason = f"Prometheus at {view.url} has no {CONTAINER_OOM} of container {view.container} in the window"
             return [check_of(NO_OOM_KILL, None, "not seen", "no OOM kill", reason)]
-        if killed := round(phase.metrics[f"container:{view.container}"]["memory.oom_kills"] * phase.seconds):
-            kills = [*kills, OomKill(container=view.container, processes=killed, time=phase.end)]
+        # A kill between two samples around a border of the window counts in part.
+        if (killed := phase.metrics[f"container:{view.container}"]["memory.oom_kills"] * phase.seconds) > 0:
+            kills = [*kills, OomKill(container=view.container, processes=max(1, round(killed)), time=phase.end)]
     checks = [_accounted(phases, thresholds)] if any(phase.memory is not None for phase in phases) else []
     if phases or kills:  # a trial that failed for a different reason gives no information on memory
         checks.append(_no_oom_kill(kills))

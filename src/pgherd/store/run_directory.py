@@ -139,20 +139,25 @@ class RunDirectory:
         return [cls(path) for path in sorted(root.iterdir()) if cls.is_name(path.name) and cls(path).has_record()]
 
     @classmethod
-    def drop_abandoned(cls, root: Path) -> list[str]:
-        """Remove this user's runs whose process was killed before it wrote run.json. Returns their names.
+    def drop_abandoned(cls, root: Path) -> tuple[list[str], list[str]]:
+        """Remove this user's runs whose process was killed before it wrote run.json.
 
-        Runs younger than a minute are kept, because their process may still be about to write it.
+        Returns their names, and sentences about those that cannot be removed. Runs younger than a minute are kept, because their
+        process may still be about to write it.
         """
-        removed = []
+        removed, failures = [], []
         for path in sorted(root.iterdir()) if root.is_dir() else []:
             status = path.lstat()
             if not cls.is_name(path.name) or not stat.S_ISDIR(status.st_mode) or status.st_uid not in files.ours():
                 continue
             if not os.path.lexists(path / "run.json") and time.time() - status.st_mtime > _STARTUP_S:
-                shutil.rmtree(path, ignore_errors=True)
-                removed.append(path.name)
-        return removed
+                try:
+                    shutil.rmtree(path)
+                except OSError as error:
+                    failures.append(_removal_error(path, error))
+                else:
+                    removed.append(path.name)
+        return removed, failures
 
     @property
     def name(self) -> str:
@@ -297,11 +302,17 @@ class RunDirectory:
         return f"{max(ids, default=0) + 1:04d}"
 
     def begin_trial(self, trial: str) -> Path:
-        """Create an empty directory for the trial's raw files, with the name of an unfinished trial."""
+        """Create an empty directory for the trial's raw files, with the name of an unfinished trial.
+
+        Raises:
+            RunDirectoryError: an unfinished trial of this name cannot be removed.
+        """
         name = f"{trial}.partial"
         with self._open_to_write() as directory, directory.directory("trials", create=True) as trials:
-            with suppress(OSError):
+            try:
                 trials.remove_tree(name)
+            except OSError as error:
+                raise RunDirectoryError(_removal_error(self.path / "trials" / name, error)) from None
             os.mkdir(name, dir_fd=trials.number)
         return self.path / "trials" / name
 
@@ -315,16 +326,18 @@ class RunDirectory:
             trials.rename(name, result.id)
         return self.path / "trials" / result.id
 
-    def drop_partial(self) -> list[str]:
-        """Remove the directories of unfinished trials. Returns their ids."""
+    def drop_partial(self) -> tuple[list[str], list[str]]:
+        """Remove the directories of unfinished trials. Returns their ids, and sentences about those that cannot be removed."""
+        removed, failures = [], []
         with self._open_to_write() as directory, suppress(FileNotFoundError), directory.directory("trials") as trials:
-            unfinished = [name for name in trials.names() if name.endswith(".partial")]
-            for name in unfinished:
-                with suppress(OSError):
+            for name in [name for name in trials.names() if name.endswith(".partial")]:
+                try:
                     trials.remove_tree(name)
-            left = trials.names()
-            return [name.removesuffix(".partial") for name in unfinished if name not in left]
-        return []
+                except OSError as error:
+                    failures.append(_removal_error(self.path / "trials" / name, error))
+                else:
+                    removed.append(name.removesuffix(".partial"))
+        return removed, failures
 
     def trial_names(self) -> list[str]:
         """Return the names of the directories of finished trials, in the order in which they ran."""
@@ -447,6 +460,13 @@ def _make_lock_private(directory: Directory) -> None:
             os.fchmod(file, 0o600)
         else:
             directory.write("lock", b"")
+
+
+def _removal_error(path: Path, error: OSError) -> str:
+    """Return a sentence about a directory that cannot be removed."""
+    owner = path.lstat().st_uid
+    way = "by hand" if owner in files.ours() else f"as {files.user_name(owner)}"
+    return f"{path} cannot be removed ({error.strerror or error}); remove it {way}"
 
 
 def _json(data: bytes) -> Any:

@@ -145,8 +145,19 @@ def test_nobody_writes_on_for_servers_that_do_not_start(housing):
     assert disk.done[1:] == [signal.SIGKILL, module._KILL_TIMEOUT_S]
 
 
+def test_copying_ends_when_the_work_is_called_off(housing, monkeypatch):
+    class CalledOff(RunObserver):
+        def check_cancelled(self):
+            raise TrialError("called off by the driver")
+
+    monkeypatch.setattr(housing, "_watcher", CalledOff())
+    with pytest.raises(TrialError, match="called off"):
+        housing.restore(wanted(), trial(), tight=False)
+    assert not list(housing.work.iterdir())
+
+
 def test_a_copy_that_fails_leaves_nothing(housing, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise TrialError("no space")
 
     monkeypatch.setattr(module.clones, "clone_all", full)

@@ -137,7 +137,7 @@ def deployer(session, monkeypatch):
     monkeypatch.setattr(data_directories.templates, "ensure", lambda *_, **__: GOLDEN)
     monkeypatch.setattr(data_directories, "loaders", lambda *_: [])
     monkeypatch.setattr(
-        data_directories.clones, "clone_all", lambda node, jobs, account: Pretended.events.extend(("clone", data) for _, data in jobs)
+        data_directories.clones, "clone_all", lambda node, jobs, *_, **__: Pretended.events.extend(("clone", data) for _, data in jobs)
     )
     monkeypatch.setattr(data_directories.clones, "drop_cache", lambda *_: None)
     monkeypatch.setattr(Deployer, "_warm", lambda self, key, server: Pretended.events.append(("warm", "/".join(key))))
@@ -274,7 +274,7 @@ def test_a_transition_that_fails_is_begun_anew(deployer, session):
 
 
 def test_a_copy_that_fails_is_begun_anew(deployer, session, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise TrialError("no space")
 
     with monkeypatch.context() as patch:

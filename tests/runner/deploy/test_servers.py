@@ -18,8 +18,10 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Completed
 from pgherd.postgres.external_server import LibpqAddress
 from pgherd.postgres.installations import Installation
+from pgherd.postgres.instance import WRITABLE
 from pgherd.runner.deploy import servers as module
 from pgherd.runner.deploy.servers import ExternalServers, MemoryKills, require_consistent, server_view, warm_all, with_victims
 from pgherd.runtimes.runtime import ContainerHandle
@@ -30,7 +32,7 @@ KEY = ("theirs", "pg")
 class Pretended:
     """Somebody's server; ``refuses`` those that let nobody in, ``gone`` those that answer no more."""
 
-    major, pid = 17, 0
+    major, pid, version = 17, 0, "17.1 (Debian 17.1-1)"
     refuses: set = set()  # noqa: RUF012
     gone: set = set()  # noqa: RUF012
     let_go: list = []  # noqa: RUF012
@@ -51,6 +53,10 @@ class Pretended:
 
     def conninfo(self):
         return self.dsn
+
+    def sql(self, statement):
+        assert statement == "SHOW server_version"
+        return [(self.version,)]
 
     def differing(self):
         if self.dsn in self.gone:
@@ -121,6 +127,19 @@ def test_one_that_never_was_there_ends_the_run_and_one_that_was_fails_a_trial(at
     assert not isinstance(caught.value, LostServerError), "no other server is left"
 
 
+def test_one_that_was_upgraded_ends_a_resumed_run_and_fails_a_trial_of_a_running_one(attached, monkeypatch):
+    monkeypatch.setattr(Pretended, "version", "17.2")
+    with pytest.raises(UsageError, match=r"host=h is PostgreSQL 17\.2 now, but was 17\.1 before; start a new run"):
+        attached.attach(wanted())
+    assert KEY not in attached and Pretended.let_go == ["host=h"]
+    monkeypatch.setattr(Pretended, "version", "17.1")
+    attached.attach(wanted())
+    monkeypatch.setattr(Pretended, "version", "17.2")
+    attached.attach(wanted())
+    with pytest.raises(TrialError, match=r"is PostgreSQL 17\.2 now"):
+        reach(attached, KEY)
+
+
 def reach(attached, key):
     return attached.endpoint(key, ContainerHandle("theirs"), "/usable", Database(scale=4), writes=True)
 
@@ -165,10 +184,10 @@ def test_a_cgroup_of_two_servers_is_neithers_and_without_a_named_one_a_server_is
 def test_it_is_let_go(attached):
     attached.attach(wanted())
     attached.attach(wanted("host=other"))
-    assert Pretended.let_go == ["host=h"]
+    assert Pretended.let_go == ["host=h"] * 2 + ["host=other"], "once each after its version was read"
     attached.detach(KEY)
     attached.detach(KEY)
-    assert Pretended.let_go == ["host=h", "host=other"] and not attached.views()
+    assert Pretended.let_go == ["host=h"] * 2 + ["host=other"] * 2 and not attached.views()
 
 
 HOST = LocalNode()
@@ -319,6 +338,7 @@ def test_buffers_of_each_server(trial):
     result = module.buffer_readings(node, trial, {("db01", "pg"): instance})
     assert result == {"server:db01/pg": {"buffers.used": 819200.0, "buffers.reused": 491520.0, "buffers.filled": 983040.0}}
     assert {database for database, _ in instance.said} == {"postgres"}, "the workload's own database stays as it was"
+    assert instance.said[0][1] == WRITABLE, "transactions may be read-only by default"
     assert node.left
 
 
@@ -515,21 +535,49 @@ KILL = OomKill(container="db1", processes=1, time=100.0)
 
 
 def victim(at=99.0, group="/pgherd-x/db1", limited="/pgherd-x", pid=12):
-    return OomVictim(at, "postgres", pid, group, limited)
+    return OomVictim(at, 7.0, "postgres", pid, group, limited)
 
 
 def test_the_log_tells_who_when_and_at_whose_limit():
-    assert with_victims(KILL, [victim()]) == OomKill(container="db1", processes=1, time=99.0, names=("postgres (12)",), limit="run")
-    assert with_victims(KILL, [victim(limited="/pgherd-x/db1")]).limit == "container"
+    expected = OomKill(container="db1", processes=1, time=99.0, names=("postgres (12)",), limit="run")
+    assert with_victims(KILL, [victim()], 90.0) == expected
+    assert with_victims(KILL, [victim(limited="/pgherd-x/db1")], 90.0).limit == "container"
+
+
+@pytest.mark.parametrize(("at", "time"), [(-7200.0, 90.0), (99.0, 99.0), (7200.0, 100.0)])
+def test_the_time_of_a_kill_is_in_its_trial_when_the_clock_of_the_log_has_drifted(at, time):
+    found = with_victims(KILL, [victim(at=at)], 90.0)
+    assert (found.time, found.names) == (time, ("postgres (12)",))
 
 
 def test_what_the_log_says_of_others_is_left_out():
-    assert with_victims(KILL, []) == KILL
-    assert with_victims(KILL, [victim(group="/pgherd-x/db2"), victim(at=150.0)]) == KILL
+    assert with_victims(KILL, [], 90.0) == KILL
+    assert with_victims(KILL, [victim(group="/pgherd-x/db2")], 90.0) == KILL
 
 
 def test_no_more_names_than_were_counted():
-    assert with_victims(KILL, [victim(pid=1), victim(pid=2)]).names == ("postgres (1)",)
+    assert with_victims(KILL, [victim(pid=1), victim(pid=2)], 90.0).names == ("postgres (1)",)
+
+
+def test_victims_of_the_trial_before_are_left_out_by_the_clock_of_the_log(tmp_path):
+    """That clock is hours behind the wall clock here, as after the host was suspended."""
+    line = "<6>[{}] oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/pgherd-x,task_memcg=/pgherd-x/db1,task=postgres,pid={},uid=1\n"
+    log = [line.format("100.250000", 1)]
+
+    class Suspended(LocalNode):
+        def run(self, command, timeout=60.0):
+            return Completed(0, "".join(log), "")
+
+        def read(self, path):
+            return b"9000.00 1.00\n" if path == "/proc/uptime" else super().read(path)
+
+    (events := tmp_path / "memory.events").write_text("oom_kill 0\n")
+    kills, began = MemoryKills(Suspended()), LocalNode().now()
+    kills.begin()
+    log.append(line.format("101.500000", 2))
+    events.write_text("oom_kill 1\n")
+    (kill,) = kills.seen({"db1": {"v2": str(tmp_path)}})
+    assert kill.names == ("postgres (2)",) and kill.time >= began
 
 
 def test_a_trials_kills_are_what_its_groups_have_counted_since_it_began(tmp_path, monkeypatch):

@@ -89,6 +89,49 @@ def test_a_trace_that_does_not_begin_is_said_and_fails_nothing(tmp_path, monkeyp
     assert "no trace: perf did not begin" in seen.io.missing[0]
 
 
+TRACED = """\
+5.000000000: block:block_rq_issue: 259,3 WS 8192 () 8 + 16 0x2,0,4 [fio]
+5.100000000: block:block_rq_complete: 259,3 WS () 8 + 16 0x2,0,4 [0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "asked", "seen", "missing"),
+    [
+        ("259 3", ["259:1", "259:3"], {"write", "all"}, []),
+        ("0 0", ["259:1"], set(), ["no trace of NVMe namespaces with several paths"]),
+    ],
+)
+def test_requests_are_traced_by_the_paths_of_a_namespace(tmp_path, monkeypatch, number, asked, seen, missing):
+    class Tracing:
+        clock, cpu = 0.0, 0.01
+
+        def __init__(self, node, devices, directory):
+            self.devices = devices
+
+        def stop(self):
+            """It has ended."""
+
+        def lines(self, text):
+            text.write_text(TRACED)
+            return iter(TRACED.splitlines())
+
+    class Multipath(LocalNode):
+        def read(self, path):
+            zero = " ".join(["0"] * 17)
+            return f"{number} nvme0c0n1 {zero}\n259 1 nvme0n1 {zero}\n259 9 nvme1c0n1 {zero}\n259 8 nvme1n1 {zero}\n".encode()
+
+    monkeypatch.setattr(device_io.block_trace, "BlockTrace", Tracing)
+    known = DeviceLayout({"259:1": (Device("259:1", "nvme0n1"), {})})
+    watching = device_io.DeviceIoRecorder(Multipath(), SamplingView(trace=True), tmp_path, known=known)
+    assert watching._tracing.devices == asked
+    watching.stop()
+    (found,) = watching.onto([PhaseResult(phase="steady", start=0.0, end=10.0, overlap=1.0, targets=[])], [])
+    (view,) = found.io.devices
+    assert set(view.trace) == seen
+    assert [text.partition(":")[0] for text in found.io.missing] == missing
+
+
 def test_nothing_is_tried_where_nobody_wants_a_trace():
     assert require_traceable(LocalNode(), False) == []
 

@@ -170,7 +170,7 @@ class DataDirectories:
         if jobs:
             size = format_bytes(sum(template.bytes for template, _ in jobs))
             self._watcher.setup(f"copying {len(jobs)} databases ({size})")
-            clones.clone_all(self._node, jobs, None)
+            clones.clone_all(self._node, jobs, None, check_cancelled=self._watcher.check_cancelled)
             # If a server's buffers are smaller than its databases, it relies on the page cache. Pages that the copy left there
             # would be memory for which no container is charged.
             servers = [server for _, server in requested.values()]

@@ -29,7 +29,7 @@ from pgherd.model.trial import Trial
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres import clones, pg_balloon
 from pgherd.postgres.external_server import ExternalServer
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import WRITABLE, Instance
 from pgherd.runner.deploy.targets import TargetEndpoint
 from pgherd.runner.deploy.transition_plan import ServerKey
 from pgherd.runner.session import RunSession
@@ -64,14 +64,14 @@ class ExternalServers:
         """Connect to each server once. A server attached under the same name before is detached.
 
         Raises:
-            UsageError: the connection fails, and never succeeded in this run.
+            UsageError: the connection fails or the server was upgraded, and it was never attached since the run was started or resumed.
         """
         for key, (container, server) in wanted.items():
             self.detach(key)
             assert server.dsn is not None
             passfile = self._session.work / f"passfile-{container.name}-{server.name}"
             try:
-                self._external[key] = ExternalServer(
+                external = ExternalServer(
                     self._session.node,
                     server.dsn,
                     name="/".join(key),
@@ -81,11 +81,13 @@ class ExternalServers:
                     query_timeout=server.query_timeout,
                     direct=server.direct,
                 )
+                _require_version(external, server)
             except UsageError as error:
                 if server.dsn not in self._seen:
                     raise
                 self._lost[key] = str(error)
                 continue
+            self._external[key] = external
             self._seen.add(server.dsn)
             if container.prometheus is not None:
                 self._sources[key] = container.prometheus
@@ -174,6 +176,19 @@ class ExternalServers:
         return None
 
 
+def _require_version(external: ExternalServer, server: Server) -> None:
+    """Require that a server has the version with which the run was prepared. Raises UsageError."""
+    import psycopg
+
+    try:
+        version = str(external.sql("SHOW server_version")[0][0]).split()[0]
+    except psycopg.Error as error:
+        raise UsageError(f"{external.dsn}: no connection: {' '.join(str(error).split())}") from None
+    external.disconnect()
+    if version != server.version:
+        raise UsageError(f"{external.dsn} is PostgreSQL {version} now, but was {server.version} before; start a new run")
+
+
 def server_view(node: Node, name: str, instance: Instance, settings: Mapping[str, str], cache: str) -> ServerView:
     """Return the samplers' view of a private server.
 
@@ -231,6 +246,7 @@ def buffer_readings(node: Node, trial: Trial | None, instances: Mapping[ServerKe
     for key, instance in instances.items():
         # A server close to its memory limit may fail here. That is harmless, because the trial is over.
         with contextlib.suppress(psycopg.Error, OSError):
+            instance.sql(WRITABLE)
             instance.sql("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
             used, reused, filled, size = instance.sql(IN_USE)[0]
             values = (float(used * size), float(reused * size), float(filled * size))
@@ -388,10 +404,6 @@ def memory_kill_message(container: str, kills: int) -> str:
     )
 
 
-_CLOCKS_APART = 2.0
-"""Seconds by which the clock of the kernel's log may differ from the wall clock."""
-
-
 class MemoryKills:
     """OOM kills in a run's containers. A cgroup's counter never decreases, so new kills are its increase since the last
     reading.
@@ -399,13 +411,13 @@ class MemoryKills:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._began = 0.0
+        self._began = self._log_end = 0.0
         self._counted: dict[str, int] = {}
         self._seen: list[OomKill] = []
 
     def begin(self) -> None:
         """Start a trial: discard the kills of the previous one."""
-        self._began = self._node.now()
+        self._began, self._log_end = self._node.now(), cgroup_memory.log_end(self._node)
         self._seen = []
 
     def watch(self, containers: Mapping[str, Mapping[str, str]]) -> None:
@@ -426,22 +438,23 @@ class MemoryKills:
         """Return all OOM kills of this trial, after one more reading of these containers (name → cgroups)."""
         for name, groups in containers.items():
             self.poll(name, groups)
-        victims = cgroup_memory.victims(self._node, self._began - _CLOCKS_APART) if self._seen else []
-        return tuple(with_victims(kill, victims) for kill in self._seen)
+        victims = cgroup_memory.victims(self._node, self._log_end) if self._seen else []
+        return tuple(with_victims(kill, victims, self._began) for kill in self._seen)
 
     def forget(self, container: str) -> None:
         """Discard the count of a container that was removed."""
         self._counted.pop(container, None)
 
 
-def with_victims(kill: OomKill, victims: Sequence[OomVictim]) -> OomKill:
-    """Add the kernel log's details to a counted kill: processes, time, and whose limit was hit."""
-    matching = [
-        victim for victim in victims if posixpath.basename(victim.group) == kill.container and victim.at <= kill.time + _CLOCKS_APART
-    ]
+def with_victims(kill: OomKill, victims: Sequence[OomVictim], began: float) -> OomKill:
+    """Add the kernel log's details to a counted kill: processes, time, and the limit that was reached.
+
+    ``victims`` are those since the trial ``began``. Their times are estimates and stay within the trial.
+    """
+    matching = [victim for victim in victims if posixpath.basename(victim.group) == kill.container][: kill.processes]
     if not matching:
         return kill
     by_container = any(victim.limited == victim.group for victim in matching)
-    names = tuple(f"{victim.process} ({victim.pid})" for victim in matching[: kill.processes])
+    names = tuple(f"{victim.process} ({victim.pid})" for victim in matching)
     limit: Literal["container", "run"] = "container" if by_container else "run"
-    return kill.model_copy(update={"time": min(matching[0].at, kill.time), "names": names, "limit": limit})
+    return kill.model_copy(update={"time": min(max(matching[0].at, began), kill.time), "names": names, "limit": limit})

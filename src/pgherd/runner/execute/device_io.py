@@ -18,9 +18,10 @@ from pgherd.analysis.io_pattern import patterns
 from pgherd.drivers.pgbench_output import LoggedTransaction, read_logs
 from pgherd.host import block_trace, storage
 from pgherd.host.block_trace import TracedRequests, parse_trace
+from pgherd.host.kernel_files import text_of
 from pgherd.host.storage import Device
 from pgherd.metrics.aggregate import near
-from pgherd.metrics.diskstats import device_series, guest_series
+from pgherd.metrics.diskstats import NO_NUMBER, device_series, guest_series, nvme_paths
 from pgherd.metrics.sampler import GuestView, SamplingView, ServerView
 from pgherd.metrics.server_statistics import checkpoints
 from pgherd.metrics.spool import SpoolReading
@@ -134,9 +135,15 @@ class DeviceIoRecorder:
         self._layout = layout(node, view.servers, view.guests, view.volumes) if known is None else known
         self._tracing: block_trace.BlockTrace | None = None
         self._trace, self._cost = TracedRequests(), TraceCost(cpu=None, events=0, lost=0)
+        self._namespaces: dict[str, str] = {}
+        """Number of a hidden path → number of its NVMe namespace. Requests are traced by path."""
         if view.trace and self._layout.devices:
+            paths = nvme_paths(text_of(node, "/proc/diskstats"))
+            self._namespaces = {path: namespace for path, namespace in paths if namespace in self._layout.devices}
+            if self._namespaces.pop(NO_NUMBER, None) is not None:
+                self._layout.missing.append("no trace of NVMe namespaces with several paths: the kernel shows no numbers of the paths")
             try:
-                self._tracing = block_trace.BlockTrace(node, sorted(self._layout.devices), directory)
+                self._tracing = block_trace.BlockTrace(node, sorted({*self._layout.devices, *self._namespaces}), directory)
             except CapabilityError as error:  # tracing worked when the run was prepared
                 self._layout.missing.append(f"no trace: {error}")
         elif view.trace:
@@ -230,7 +237,7 @@ class DeviceIoRecorder:
             low, high = phase.start - self._tracing.clock, phase.end - self._tracing.clock
             for request in self._trace.requests:
                 if low <= request.issued < high:
-                    by_device.setdefault(request.device, []).append(request)
+                    by_device.setdefault(self._namespaces.get(request.device, request.device), []).append(request)
         return by_device
 
 
