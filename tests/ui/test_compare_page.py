@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pgherd.report.gate import change_text, gate
 from pgherd.report.gate_metrics import GateRun, MetricLimit
 from pgherd.store.run_directory import RunDirectory
+from pgherd.ui.compare_page import _common
 
 FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
 
@@ -16,6 +19,12 @@ def test_the_same_statistics_as_the_gate(client, runs):
     for comparison in expected.comparisons:
         assert change_text(comparison.change) in text
     assert expected.answer in text.replace("&#39;", "'") and "Differences" in text and "data:image/svg+xml;base64," in text
+
+
+def test_a_study_with_another_default_metric_is_compared_by_it(runs):
+    record = RunDirectory(runs / FIRST).record().model_copy(update={"study": "isolation"})
+    side = GateRun(FIRST, record, RunDirectory(runs / FIRST).results())
+    assert _common(side, side) == ["worst_p99_ratio"]
 
 
 def test_the_oldest_is_the_baseline_unless_another_is_named(client):
@@ -40,6 +49,14 @@ def test_what_cannot_be_held_against_each_other_says_why(client, runs, synthetic
     synthetic.write_run(runs / record.run, record, results)
     text = client.get(f"/compare?run={FIRST}&run={record.run}").text
     assert "The runs are of different studies" in text and "These runs are of different studies" in text
+
+
+def test_a_run_whose_process_was_killed_was_interrupted(client, runs):
+    record = runs / SECOND / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"state": "running", "analysis": None, "ended": None}))
+    text = client.get(f"/compare?run={FIRST}&run={SECOND}").text
+    assert "No answer: this run is interrupted: its process was killed." in text, "in the overlay"
+    assert f"Run {SECOND} is not finished (it is interrupted)" in text, "in the gate"
 
 
 @pytest.mark.parametrize("query, code", [("run=a&run=b", 404), ("run=../x&run=y", 404), ("&".join(f"run={i}" for i in range(9)), 400)])

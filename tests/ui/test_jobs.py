@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -113,24 +114,59 @@ def test_long_studies_are_not_started(started_jobs):
         started_jobs.start(RunPlan("x", "density", (), {"seconds": 1e5}, 0.0), agreed=True)
 
 
-def test_the_run_is_found_by_its_reservation(started_jobs, monkeypatch, runs):
-    stubbed(monkeypatch, "import time; time.sleep(20)")
+@contextmanager
+def reserved(job):
+    """The reservation of the first run by the process of a job."""
+    state = jobs.paths.state_dir() / "reservations"
+    state.mkdir(parents=True)
+    with open(state / "unlocked", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        json.dump({"run": FIRST, "pid": job.process.pid, "cores": 1.0, "memory": 1}, file)
+        file.flush()
+        os.rename(file.name, state / f"{FIRST}-{job.process.pid}-x.json")  # the job's thread removes unlocked ones
+        yield
+
+
+def recorded(runs, **fields) -> None:
+    record = runs / FIRST / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | fields))
+
+
+@pytest.fixture
+def sleeping(started_jobs, monkeypatch):
+    """A job whose process does nothing."""
+    stubbed(monkeypatch, "import time; time.sleep(60)")
     job = started_jobs.start(RunPlan("x", "density", (), {}, 0.0), agreed=False)
-    try:
-        assert started_jobs.job(job.id).run is None
-        state = jobs.paths.state_dir() / "reservations"
-        state.mkdir(parents=True)
-        with open(state / f"{FIRST}-{job.process.pid}-x.json", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            json.dump({"run": FIRST, "pid": job.process.pid, "cores": 1.0, "memory": 1}, file)
-            file.flush()
-            assert started_jobs.job(job.id).run is None  # it has not yet said that it runs
-            record = runs / FIRST / "run.json"
-            record.write_text(json.dumps(json.loads(record.read_text()) | {"state": "running"}))
-            assert started_jobs.job(job.id).run == FIRST
-    finally:
-        job.process.kill()
-        job.process.wait()
+    yield job
+    job.process.kill()
+    job.process.wait()
+
+
+def test_the_run_is_found_by_its_reservation(started_jobs, sleeping, runs):
+    assert started_jobs.job(sleeping.id).run is None
+    with reserved(sleeping):
+        assert started_jobs.job(sleeping.id).run is None  # it has not yet said that it runs
+        recorded(runs, state="running")
+        assert started_jobs.job(sleeping.id).run == FIRST
+
+
+def test_a_run_that_may_still_be_removed_is_not_shown(started_jobs, sleeping, runs):
+    recorded(runs, state="running", proposals=[])
+    with reserved(sleeping):
+        assert started_jobs.job(sleeping.id).run is None
+
+
+def test_the_run_is_known_after_its_end_though_no_page_asked_for_it(started_jobs, sleeping, runs):
+    recorded(runs, state="running")
+    with reserved(sleeping):
+        until = time.monotonic() + 20
+        while sleeping.run is None and time.monotonic() < until:
+            time.sleep(0.02)
+    recorded(runs, state="finished")
+    sleeping.process.kill()
+    sleeping.process.wait()
+    found = started_jobs.job(sleeping.id)
+    assert (found.run, found.code) == (FIRST, -9)
 
 
 def test_what_cannot_be_resumed(started_jobs, runs, holder):

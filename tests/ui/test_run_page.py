@@ -34,6 +34,17 @@ def test_an_interrupted_run_can_be_gone_on_with(client, runs):
     assert "No answer: this run was interrupted by" in text and f"/runs/{FIRST}/resume" in text
 
 
+def test_a_run_whose_process_was_killed_is_no_longer_running(client, runs):
+    change(runs, state="running", analysis=None, ended=None)
+    with open(runs / FIRST / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        text = client.get(f"/runs/{FIRST}").text
+        assert "Density is running</h1>" in text and " UTC to now on " in text
+    text = client.get(f"/runs/{FIRST}").text
+    assert text.count("No answer: this run is interrupted: its process was killed.") == 2, "its title and its heading"
+    assert "state-interrupted" in text and "Density is running" not in text and " to now on " not in text and " UTC on " in text
+
+
 @pytest.fixture
 def running(runs):
     """The first run as one that is being executed: its lock held, a trial in its measured period, samples growing."""

@@ -11,8 +11,8 @@ from pgherd.store.samples import write_samples
 from pgherd.ui import sample_queries
 from pgherd.ui.sample_queries import MetricChoice, choices, read_trial, series, trial_line, trial_lines
 
-CPU = MetricChoice("cgroup_cpu", "container", "cpu.usage", 2)
-MEMORY = MetricChoice("cgroup_memory", "container", "memory.usage", 2)
+CPU = MetricChoice("cgroup_cpu", "container", "cpu.usage", ())
+MEMORY = MetricChoice("cgroup_memory", "container", "memory.usage", ())
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_what_a_trial_has(trial):
         "host/cpu/cpu.online",
     }
     cpu = choices_by_key["container/cgroup_cpu/cpu.usage"]
-    assert (cpu.entities, cpu.unit, cpu.counter, cpu.help) == (2, "cores", True, "CPU time used")
+    assert (cpu.entities, cpu.unit, cpu.counter, cpu.help) == (("container:a", "container:b"), "cores", True, "CPU time used")
     assert choices_by_key["container/cgroup_memory/memory.usage"].unit == "bytes" and not choices_by_key["host/cpu/cpu.online"].counter
 
 
@@ -46,14 +46,14 @@ def test_a_trial_of_version_1_has_the_names_of_today(tmp_path):
     rows = [(1000.0 + second, "cgroup_memory", "budget", {"memory.fault": 5.0 * second}) for second in range(3)]
     write_samples(tmp_path, rows)
     (choice,) = choices(tmp_path)
-    assert choice.key == "run-cgroup/cgroup_memory/memory.page_faults"
+    assert choice.key == "run-cgroup/cgroup_memory/memory.page_faults" and choice.entities == ("run-cgroup",)
     assert [(entity, value) for entity, _, value, _, _ in series(tmp_path, choice).points] == [("run-cgroup", 5.0), ("run-cgroup", 5.0)]
 
 
 def test_units_of_rates():
-    assert MetricChoice("database", "server", "db.xact_commit", 1).unit == "transactions/s"
-    assert MetricChoice("database", "server", "checkpoint.write_time", 1).unit == "s/s"
-    assert MetricChoice("x", "y", "unknown", 1).unit == "" and MetricChoice("x", "y", "unknown", 1).metric is None
+    assert MetricChoice("database", "server", "db.xact_commit", ()).unit == "transactions/s"
+    assert MetricChoice("database", "server", "checkpoint.write_time", ()).unit == "s/s"
+    assert MetricChoice("x", "y", "unknown", ()).unit == "" and MetricChoice("x", "y", "unknown", ()).metric is None
 
 
 def test_counters_are_shown_as_rates(trial):
@@ -126,7 +126,7 @@ def test_a_trial_without_samples_offers_nothing(tmp_path):
 
 def test_a_metric_that_its_file_lacks(trial):
     with pytest.raises(UsageError, match=r"no samples of cpu\.throttled"):
-        series(trial, MetricChoice("cgroup_cpu", "container", "cpu.throttled", 1))
+        series(trial, MetricChoice("cgroup_cpu", "container", "cpu.throttled", ()))
 
 
 def test_damaged_files_are_a_message(trial):
@@ -187,7 +187,7 @@ def test_rows_that_a_file_cannot_hold_are_not_read(tmp_path):
     (tmp_path / "samples").mkdir()
     select = "SELECT 1.0::DOUBLE AS t, 'host' AS entity, 2.0::DOUBLE AS \"cpu.user\" FROM range(2000000)"
     duckdb.sql(f"COPY ({select}) TO '{tmp_path}/samples/cpu.parquet' (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 2000000)")
-    for read in (lambda: choices(tmp_path), lambda: series(tmp_path, MetricChoice("cpu", "host", "cpu.user", 1))):
+    for read in (lambda: choices(tmp_path), lambda: series(tmp_path, MetricChoice("cpu", "host", "cpu.user", ()))):
         with pytest.raises(PgherdError, match=r"claims 2,000,000 rows"):
             read()
 

@@ -125,6 +125,18 @@ def test_a_new_trial_is_seen(directory):
     assert len(reader.read(directory).results) == len(before.results) + 1
 
 
+def test_a_run_that_is_killed_after_it_was_read_was_interrupted(directory):
+    reader = RunCache()
+    directory.save(directory.record().model_copy(update={"state": "running", "analysis": None, "ended": None}))
+    with directory.locked():
+        running = reader.read(directory)
+        assert running.record.state == "running" and reader.read(directory) is running
+    killed = reader.read(directory)
+    assert (killed.record.state, killed.record.error) == ("interrupted", "its process was killed") and killed.results is running.results
+    with directory.locked():
+        assert reader.read(directory) is running, "it is resumed"
+
+
 def test_few_are_kept(directory, tmp_path):
     import shutil
 

@@ -101,7 +101,10 @@ def _gate_row(baseline: LoadedRun, other: LoadedRun, allowed: float) -> GateRow:
 
 
 def _common(old: GateRun, new: GateRun) -> list[str]:
-    """Return the metrics of this page that both runs have, or else the study's default metric."""
+    """Return the study's default metric if it is not throughput, else the metrics of this page that both runs have, or throughput."""
+    default = gate_metrics.default_metric(new.record)
+    if default != "throughput":
+        return [default]
     names = []
     for name in _METRICS:
         try:
@@ -109,7 +112,7 @@ def _common(old: GateRun, new: GateRun) -> list[str]:
         except UsageError:
             continue
         names.append(name)
-    return names or [gate_metrics.default_metric(new.record)]
+    return names or [default]
 
 
 def _row(comparison: Comparison) -> tuple[str, ...]:

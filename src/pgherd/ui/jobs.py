@@ -1,7 +1,8 @@
 """Start studies from the web page, each as a separate pgherd process.
 
 A started process has a separate session, journal and locks, and writes its output to a file. It continues when the page is closed or this
-server ends. The run of a process is the one whose reservation names its pid.
+server ends. The run of a process is the one whose reservation names its pid. A thread looks for it, because the reservation ends with the
+run, and a hidden page sends no requests.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from pgherd.ui.study_forms import LONGEST_SECONDS, arguments, study_forms
 _PLAN_TIMEOUT_S = 120.0
 _MAX_PLANS = 32
 _MAX_JOBS = 200
+_JOB_INTERVAL_S = 1.0
+"""Seconds between two looks for the run of a started process."""
 _PLAN_LIFETIME_S = 1800.0
 _TAIL_BYTES = 8000
 _LOG_LIFETIME_S = 7 * 86400.0
@@ -112,7 +115,8 @@ class Jobs:
     def __init__(self, runs: Path, log_dir: Path | None = None) -> None:
         """Start runs in ``runs``, and keep their output in ``log_dir`` (default: ``ui`` in the state directory)."""
         self._runs = runs
-        self._log_dir = log_dir if log_dir is not None else paths.state_dir() / "ui"
+        self._state_dir = paths.state_dir()
+        self._log_dir = log_dir if log_dir is not None else self._state_dir / "ui"
         self._plans: dict[str, RunPlan] = {}
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
@@ -209,24 +213,34 @@ class Jobs:
                 if time.time() - file.stat().st_mtime > _LOG_LIFETIME_S:
                     file.unlink()
 
+    def _follow(self, job: Job) -> None:
+        """Update a job until its run or its exit code is known."""
+        while job.run is None and job.code is None:
+            with contextlib.suppress(OSError):  # the next look may succeed
+                self._refresh(job)
+            time.sleep(_JOB_INTERVAL_S)
+
     def _refresh(self, job: Job) -> None:
-        """Update ``run`` and ``code`` of a job."""
+        """Update ``run`` and ``code`` of a job. Several threads may do so at the same time."""
         if job.run is None:
-            held = [one.run for one in reservation.live(paths.state_dir()) if one.pid == job.process.pid]
-            job.run = next((run for run in held if self._begun(run)), None)
-        job.code = job.process.poll()
-        if job.run is None and job.code is not None:
+            for held in reservation.live(self._state_dir):
+                if held.pid == job.process.pid and self._begun(held.run):
+                    job.run = held.run
+        code = job.process.poll()
+        if job.run is None and code is not None:
             job.run = job.resumes
+        job.code = code
 
     def _begun(self, run: str) -> bool:
-        """Return True if the run is in this directory and its recorded state is running.
+        """Return True if the run is in this directory, its recorded state is running, and its study has proposed trials.
 
-        A resumed run holds its reservation before it records that state.
+        A resumed run holds its reservation before it records that state. A new run that fails before the first proposal is removed.
         """
         try:
-            return RunDirectory(self._runs / run).record().state == "running"
+            record = RunDirectory(self._runs / run).record()
         except RunDirectoryError:
             return False
+        return record.state == "running" and bool(record.proposals)
 
     def _document(self, *words: str) -> dict[str, Any]:
         try:
@@ -257,6 +271,7 @@ class Jobs:
             self._jobs[name] = job
             for old in [one for one in self._jobs.values() if one.code is not None][: max(0, len(self._jobs) - _MAX_JOBS)]:
                 del self._jobs[old.id]
+        threading.Thread(target=self._follow, args=(job,), name="pgherd-ui-job", daemon=True).start()
         return job
 
 

@@ -25,7 +25,7 @@ from pgherd.node.files import UnsafeFileError, read_head
 from pgherd.report.formatting import point_text
 from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import check_files, escape, open_database, read_relation
-from pgherd.store.version_1 import ENTITIES, METRICS
+from pgherd.store.version_1 import METRICS
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,8 +40,8 @@ _HEAD_BYTES = 4096
 _DECODER = json.JSONDecoder()
 
 _KINDS = """
-SELECT parse_filename(filename, true) AS sampler, split_part(entity, ':', 1) AS kind, count(DISTINCT entity) AS entities
-FROM read_parquet($patterns, filename = true, union_by_name = true) GROUP BY ALL ORDER BY ALL
+SELECT parse_filename(filename, true) AS sampler, split_part(entity, ':', 1) AS kind, list_sort(list(DISTINCT entity)) AS entities
+FROM sampled GROUP BY ALL ORDER BY ALL
 """
 _COLUMNS = "SELECT parse_filename(file_name, true) AS sampler, name FROM parquet_schema($patterns) WHERE name NOT IN ('t', 'entity')"
 
@@ -71,12 +71,15 @@ GROUP BY entity ORDER BY entity
 
 @dataclass(frozen=True)
 class MetricChoice:
-    """Metric of one kind of entity (``container``, ``server``, ``host`` …) in the file of one sampler."""
+    """Metric of one kind of entity (``container``, ``server``, ``host`` …) in the file of one sampler.
+
+    ``entities`` are all entities of this kind in the file.
+    """
 
     sampler: str
     kind: str
     name: str
-    entities: int
+    entities: tuple[str, ...]
 
     @property
     def key(self) -> str:
@@ -230,14 +233,16 @@ def choices(trial: Path) -> list[MetricChoice]:
             check_files(database, names)
             patterns = [escape(name) for name in names]
             columns = database.execute(_COLUMNS, {"patterns": patterns}).fetchall()
-            kinds = database.execute(_KINDS, {"patterns": patterns}).fetchall()
+            sampled = read_relation(database, names)
+            kinds = database.execute(_KINDS).fetchall()  # DuckDB resolves "sampled" to the local variable
+            del sampled
         except Exception as error:
             raise _unreadable(error) from None
     by_sampler: dict[str, list[str]] = {}
     for sampler, name in columns:
         by_sampler.setdefault(str(sampler), []).append(METRICS.get(str(name), str(name)))
     return [
-        MetricChoice(str(sampler), ENTITIES.get(str(kind), str(kind)), name, int(entities))
+        MetricChoice(str(sampler), str(kind), name, tuple(map(str, entities)))
         for sampler, kind, entities in kinds
         for name in sorted(by_sampler.get(str(sampler), ()))
         if name in metrics()

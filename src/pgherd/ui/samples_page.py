@@ -17,11 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgherd.model.errors import UsageError
-from pgherd.model.result import TrialResult
 from pgherd.model.text import clean
 from pgherd.report.formatting import number
 from pgherd.ui import sample_queries
 from pgherd.ui.app_state import state_of
+from pgherd.ui.runs_page import parse_integer
 from pgherd.ui.sample_queries import MetricChoice, PlotSeries, TrialLine
 
 _PREFERRED = ("container/cgroup_cpu/cpu.usage", "container/processes/cpu.usage", "host/cpu/cpu.user")
@@ -36,7 +36,7 @@ _KINDS = {
     "run-cgroup": "all containers together",
     "platform": "parts of the platform",
 }
-_MAX_ENTITIES = 200
+_MAX_PHASE = 999_999
 
 
 def explore(request: Request) -> Response:
@@ -62,12 +62,13 @@ def explore(request: Request) -> Response:
     first, last = _time(query.get("from", ""), "from"), _time(query.get("to", ""), "to")
     if first is not None and last is not None and last <= first:
         raise UsageError(f"the time shown ends at {last:g} s, which is not after its start at {first:g} s")
-    entities = [entity[:300] for entity in query.getlist("entity") if entity][:_MAX_ENTITIES]
+    requested = set(query.getlist("entity"))
+    chosen = [entity for entity in choice.entities if entity in requested]  # the form may name those of the previous metric or trial
     within = (bands[phase].first, bands[phase].last) if phase is not None else (None, None)
     series = sample_queries.series(
         line.directory,
         choice,
-        entities,
+        chosen,
         within[0] if first is None else begin + first,
         within[1] if last is None else begin + last,
     )
@@ -82,8 +83,7 @@ def explore(request: Request) -> Response:
         bands=bands,
         phase=phase,
         view=view,
-        entities=_entities(result, choice, series.rows),
-        chosen=entities,
+        chosen=chosen,
         series=series,
         first=first,
         last=last,
@@ -114,12 +114,9 @@ def _choice(choices: Sequence[MetricChoice], key: str) -> MetricChoice:
 
 
 def _phase(bands: Sequence[PhaseBand], text: str) -> int | None:
-    """Return the index of the requested phase, or None for the entire trial."""
-    if not text:
-        return None
-    if not text.isascii() or not text.isdecimal() or len(text) > 6 or not 1 <= int(text) <= len(bands):
-        raise UsageError(f"the trial has {len(bands)} phases; there is no phase '{clean(text)[:20]}'")
-    return int(text) - 1
+    """Return the index of the requested phase. None is the entire trial, also if the trial has fewer phases than the previous one."""
+    number = parse_integer("phase", text, 0, 1, _MAX_PHASE)
+    return number - 1 if 1 <= number <= len(bands) else None
 
 
 def _time(text: str, name: str) -> float | None:
@@ -149,12 +146,6 @@ def _grouped(choices: Sequence[MetricChoice]) -> dict[str, list[MetricChoice]]:
         if group:
             groups[kind] = group
     return groups
-
-
-def _entities(result: TrialResult, choice: MetricChoice, rows: Sequence[sample_queries.EntitySummary]) -> list[str]:
-    """Return all entities of the kind: those with metrics in the trial's result, and those of the plot."""
-    named = {entity for phase in result.phases for entity in phase.metrics if entity.partition(":")[0] == choice.kind}
-    return sorted(named | {row.entity for row in rows})
 
 
 def _number(value: float) -> str:

@@ -221,7 +221,7 @@ def _instant(name: str) -> float:
 
 @dataclass(frozen=True, eq=False)
 class LoadedRun:
-    """Run with all its finished trials. The cache returns the same object until the run changes."""
+    """Run with all its finished trials. The cache returns the same object until the run changes, but a new one for a killed run."""
 
     directory: RunDirectory
     record: RunRecord
@@ -240,11 +240,19 @@ class RunCache:
         self._lock = threading.Lock()
 
     def read(self, directory: RunDirectory) -> LoadedRun:
-        """Return a run in its present state on disk.
+        """Return a run in its present state. A run that is recorded as running, but has no process, was interrupted.
 
         Raises:
             RunDirectoryError: the run cannot be read.
         """
+        run = self._recorded(directory)
+        if run.record.state != "running":
+            return run
+        record = directory.standing()  # not cached, because a killed process leaves run.json unchanged
+        return run if record.state == "running" else replace(run, record=refreshed(record, run.results))
+
+    def _recorded(self, directory: RunDirectory) -> LoadedRun:
+        """Return a run with the state of its run.json."""
         key, stamp = str(directory.path), _run_stamp(directory)
         with self._lock:
             cached = self._runs.get(key)
