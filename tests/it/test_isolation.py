@@ -86,8 +86,8 @@ def _output(pgherd, trial) -> str:
 
 def test_schemes_limit_the_cpu_as_they_are_named(pgherd) -> None:
     """Only ``quota`` has quota periods. In ``shared-server`` both loads are in one container."""
-    load = ("--aggressors", "wal", "--workload", "select-only", "--rate", "500", "--vcpus", "0.5", "--cpu-weight", "300")
-    ended = pgherd("isolation", "--schemes", "shared-server,quota,weights", *load, *_SIZE, "--json")
+    load = ("--aggressors", "wal", "--workload", "select-only", "--rate", "500", "--vcpus", "0.5", "--host-cores", "1")
+    ended = pgherd("isolation", "--schemes", "shared-server,quota,weights", "--cpu-weight", "300", *load, *_SIZE, "--json")
     assert ended.code in (0, 1), ended
     tables = json.loads(ended.out)["tables"]
     rows = {row["scheme"]: row for row in tables["isolation"]}

@@ -28,6 +28,7 @@ def test_a_point_without_a_clean_trial_is_an_indication(run):
 def test_names_are_metrics_or_not(run):
     assert is_metric(run, run, "p99") and not is_metric(run, run, "efficiency_at_saturation")
     assert default_metric(run.record) == "throughput"
+    assert default_metric(run.record.model_copy(update={"study": "isolation"})) == "worst_p99_ratio"
     assert metric_of("database_bytes", run.results).unit == "bytes" and metric_of("p95", run.results).label == "p95 latency"
     assert metric_of("throughput", run.results).unit == "tps"
 
@@ -57,7 +58,11 @@ def _with_driver(result, driver):
         ("efficiency_at_saturation", "ratio", "", "higher"),
         ("streams_1", "Gbit/s", "", "higher"),
         ("walks:2MB", "walks/tx", "", "lower"),
+        ("worst_p99_ratio", "ratio", "", "lower"),
+        ("p50_ratio{scheme=quota,aggressor=cpu}", "ratio", "", "lower"),
+        ("throughput_ratio{scheme=quota,aggressor=cpu}", "ratio", "", "higher"),
         ("ratio:big:throughput", "", "", "higher"),
+        ("ratio:big:worst_p99_ratio", "", "", "lower"),
         ("ratio:big:cpu_per_tx", "", "", "lower"),
         ("ratio:big:p95@databases=4", "", "", "lower"),
     ],

@@ -24,6 +24,8 @@ MAX_REGRESSION = 0.05
 
 _HIGHER_NAMES = ("efficiency", "throughput", "peak_throughput", "capacity", "headroom")
 _HIGHER_UNITS = ("tps", "NOPM", "new orders/min", "IOPS", "MB/s", "Gbit/s", "tps per database", "tps per client", "databases")
+_LOWER_NAMES = ("p50_ratio", "p99_ratio")
+"""Parts of names of ratios of latencies, such as ``worst_p99_ratio``."""
 _LOWER_UNITS = ("ms", "s", "bytes", "kB", "MB", "GB", "cores", "switches", "misses/tx", "walks/tx", "cycles/tx", "faults/tx", "reads/tx")
 
 Points = dict[str, tuple[str, list[TrialResult]]]
@@ -92,7 +94,7 @@ def direction(limit: MetricLimit, unit: str, better: str = "") -> Direction:
     known = unit in _HIGHER_UNITS and not (unit == "MB/s" and "_rate" in limit.name)
     if better == "higher" or known or limit.name.startswith(_HIGHER_NAMES):
         return "higher"
-    if better == "lower" or unit in _LOWER_UNITS:
+    if better == "lower" or unit in _LOWER_UNITS or any(part in limit.name for part in _LOWER_NAMES):
         return "lower"
     raise UsageError(f"the better direction of '{limit.name}' is unknown; set it: --metric '{limit.name}:5%:higher'")
 

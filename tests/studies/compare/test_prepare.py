@@ -16,6 +16,7 @@ from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.compare.prepare import prepare
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.disk.options import DiskOptions, DiskVolume
+from pgherd.studies.working_set.options import WorkingSetRequest
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.tables import difference_rows
 
@@ -274,10 +275,23 @@ def test_at_a_given_rate_latency_decides():
             UsageError,
             "scenario 'b' sets soak, whose trials are parts of one long load; run each scenario",
         ),
+        *(
+            (
+                {"scenarios": [{"name": n, "study": "working-set", "options": options} for n in "ab"]},
+                UsageError,
+                "scenario 'a' does not list the sizes of a single sweep .vary., whose trials depend on earlier results; run each scenario",
+            )
+            for options in ({}, {"vary": ["memory"]}, {"memory_sizes": ["100MB"], "shared_buffers_sizes": ["16MB"]})
+        ),
         (
             {"scenarios": [{"name": n, "study": "io-profile", "options": {"compare_setting": "jit=on,off"}} for n in "ab"]},
             UsageError,
             "a comparison cannot be compared, and scenario 'a' is one",
+        ),
+        (
+            {"scenarios": [{"name": n, "study": "isolation"} for n in "ab"]},
+            UsageError,
+            "isolation have no default metric, because their throughput includes the aggressor's; give --metric worst_p99_ratio",
         ),
         ({"scenarios": [{"name": n, "study": "none"} for n in "ab"]}, UsageError, "there is no study 'none'"),
         ({"scenarios": [{"name": n, "study": "database-size"} for n in "ab"]}, UsageError, "scenarios 'a' and 'b' are identical"),
@@ -318,6 +332,18 @@ def test_studies_are_arms_with_each_point_measured_once_per_block():
     assert len(variants.block_trials(prepared(scenarios=sizes).options, 0)) == 3
 
 
+def test_listed_sizes_of_one_sweep_are_blocks():
+    assert prepare_compare_module._not_in_blocks(WorkingSetRequest(vary=("memory",), memory_sizes=("100MB", "200MB"))) == ""
+
+
+def test_scenarios_of_isolation_are_compared_by_a_given_finding():
+    job = {"study": "isolation", "options": {"runtime": "process", "schemes": ["shared-server"], "aggressors": ["cpu"], "vcpus": 0.5}}
+    job["options"] |= {"scale": 1, "host_cores": 1}
+    slow = {**job["options"], "rate": 90, "duration": "20s"}
+    options = prepared(scenarios=[{"name": "a", **job}, {**job, "name": "b", "options": slow}], metric="worst_p99_ratio").options
+    assert options.metric == "worst_p99_ratio" and len(variants.block_trials(options, 0)) == 6
+
+
 def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp_path):
     """The storage study's options hold those of its server: what goes for variants goes for that."""
     scripts = {}
@@ -328,9 +354,8 @@ def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp
     shares = iter([1.0, 0.2] * 2)
     monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *requested, **named: next(shares))
     job = {"study": "io-profile", "options": {"scale": 1, "duration": "40s", "clients": 2}}
-    prepared_study = prepared(
-        scenarios=[{"name": "a", **job}, {"name": "b", "study": "io-profile", "options": {**job["options"], "clients": 3}}]
-    )
+    more = {**job["options"], "clients": 3, "time_budget": "5m"}
+    prepared_study = prepared(scenarios=[{"name": "a", **job}, {"name": "b", "study": "io-profile", "options": more}])
     assert len(variants.block_trials(prepared_study.options, 0)) == 3
     assert {variants.study_with_options(variant)[1].of("db01")["sampling"] for variant in prepared_study.options.variants} == {0.2}
     assert [row["option"] for row in difference_rows(prepared_study.options) if row["option"] != "settings.max_connections"] == ["clients"]

@@ -47,12 +47,15 @@ def options(**changes):
 
 @dataclass
 class Simulator(SimulatedRun):
-    """``taint(trial)``: whether a check fails. ``latency(trial)``: p99 without noise (None: too few transactions)."""
+    """``taint(trial)``: whether a check fails. ``starved(trial)``: whether it has too few transactions for a p99. ``factors``: of the p99
+    by scheme and aggressor (None: every trial is starved).
+    """
 
     options: IsolationOptions
     noise: float = 0.05
     check: str = "background-cpu"
     taint: Callable[[Trial], bool] = lambda trial: False
+    starved: Callable[[Trial], bool] = lambda trial: False
     factors: dict[tuple[str, str], float | None] | None = None
     clock: float = 1e6
     propose = staticmethod(propose)
@@ -61,7 +64,7 @@ class Simulator(SimulatedRun):
         scheme, aggressor = str(trial.point["scheme"]), str(trial.point["aggressor"])
         factor = {**FACTORS, **(self.factors or {})}.get((scheme, aggressor), 1.0)
         chance = random.Random(f"{trial.key()}")
-        latency = None if factor is None else 10 * factor * (1 + self.noise * chance.uniform(-1, 1))
+        latency = None if factor is None or self.starved(trial) else 10 * factor * (1 + self.noise * chance.uniform(-1, 1))
         begun, self.clock = self.clock, self.clock + trial.seconds() + 1
         window = {"first": begun + 3, "last": begun + 18}
         targets = [

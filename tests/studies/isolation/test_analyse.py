@@ -75,14 +75,32 @@ def test_an_unknown_ratio_leaves_the_worst_open(simulate):
     row = next(row for row in analysis.tables["isolation"] if (row["scheme"], row["aggressor"]) == ("shared-server", "cpu"))
     assert row["p99_ratio"].value is None and "too few transactions for a p99" in row["p99_ratio"].note
     assert row["conclusion"] == "not known"
+    assert "wal, in scheme shared-server; scheme quota has the lowest worst ratio, 1.93" in analysis.answer
+    assert analysis.answer.endswith("; no p99 ratio is known next to cpu in scheme shared-server, which may be worse.")
+    assert (analysis.grade, analysis.grade_reason) == ("B", "too few transactions for a p99 in trials of shared-server/cpu")
+
+
+def test_a_scheme_with_an_unknown_ratio_is_not_the_best(simulate):
+    """The wal that starves the victim in quota may be worse than all in shared-server."""
+    answer = analyse(*simulate(factors={("quota", "wal"): None})).answer
+    assert "wal, in scheme shared-server; no p99 ratio is known next to wal in scheme quota, which may be worse." in answer
+    assert "lowest worst ratio" not in answer
+
+
+def test_blocks_without_a_p99_lower_the_grade(simulate):
+    """They are the worst ones, and no pair has them."""
+    options, results = simulate(starved=lambda trial: trial.repeat < 2 and trial.point == {"scheme": "quota", "aggressor": "wal"})
+    analysis = analyse(options, results)
+    assert analysis.findings["p99_ratio{scheme=quota,aggressor=wal}"].n == 6
+    assert (analysis.grade, analysis.grade_reason) == ("B", "too few transactions for a p99 in trials of quota/wal")
 
 
 def test_pairs_are_of_one_block_and_clean_where_there_are_enough(simulate):
-    options, results = simulate({"max_reruns": 0}, taint=lambda trial: trial.repeat < 2 and trial.point["aggressor"] == "wal")
-    pairs = pairs_of(options, results, "quota", "wal")
+    _, results = simulate({"max_reruns": 0}, taint=lambda trial: trial.repeat < 2 and trial.point["aggressor"] == "wal")
+    pairs = pairs_of(results, "quota", "wal")
     assert pairs.clean and pairs.tainted == 2
     assert [pair[0].trial.repeat for pair in pairs.trials] == [pair[1].trial.repeat for pair in pairs.trials] == [2, 3, 4, 5, 6, 7]
-    assert pairs_of(options, results, "quota", "cpu").tainted == 0
+    assert pairs_of(results, "quota", "cpu").tainted == 0
 
 
 def test_tainted_trials_give_an_indication(simulate):

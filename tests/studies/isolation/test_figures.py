@@ -27,24 +27,42 @@ def test_who_suffered(simulate):
     assert figure.caption == "No p99 is known for quota/cpu."
 
 
-def test_when_it_suffered(simulate, tmp_path):
-    options, results = simulate({"repeats": 1})
+def with_progress(results, directory):
+    """Write the victim's progress: the latency of a second is its number, in a rerun 100 more."""
     with_files = []
     for result in results:
         phase = result.phases[0]
         targets = [target.model_copy(update={"raw": [f"{target.target}/stderr"]}) for target in phase.targets]
         for target in targets:
-            file = tmp_path / "trials" / result.id / target.target / "stderr"
+            file = directory / "trials" / result.id / target.target / "stderr"
             file.parent.mkdir(parents=True)
+            more = 100 * result.trial.reason.startswith("rerun")
             lines = [
-                f"progress: {phase.start + second:.3f} s, 100.0 tps, lat {second:.3f} ms stddev 1.000, 0 failed, lag 0.100 ms"
+                f"progress: {phase.start + second:.3f} s, 100.0 tps, lat {second + more:.3f} ms stddev 1.000, 0 failed, lag 0.100 ms"
                 for second in range(20)
             ]
             file.write_text("\n".join(lines) + "\n")
         with_files.append(result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]}))
-    found = rows(when(inputs(options, with_files, tmp_path)))
+    return with_files
+
+
+def test_when_it_suffered(simulate, tmp_path):
+    options, results = simulate({"repeats": 1})
+    found = rows(when(inputs(options, with_progress(results, tmp_path), tmp_path)))
     assert {row["next to"] for row in found} == {"alone", "cpu", "wal"}
     assert {(row["second"], row["latency"]) for row in found} == {(second, second) for second in range(1, 16)}
+
+
+def test_a_clean_rerun_is_drawn_in_place_of_a_tainted_trial(simulate, tmp_path):
+    """All trials next to cpu are tainted, and of those next to wal only the planned one."""
+    options, results = simulate(
+        {"repeats": 1, "schemes": ("quota",)},
+        taint=lambda trial: trial.point["aggressor"] == "cpu" or (trial.point["aggressor"] == "wal" and trial.reason == "planned"),
+    )
+    figure = when(inputs(options, with_progress(results, tmp_path), tmp_path))
+    assert {(row["next to"], row["latency"] - row["second"]) for row in rows(figure)} == {("alone", 0), ("cpu (tainted)", 0), ("wal", 100)}
+    dashes = specification(figure, validate=True)["vconcat"][0]["encoding"]["strokeDash"]["scale"]
+    assert dict(zip(dashes["domain"], dashes["range"], strict=True)) == {"alone": [1, 0], "cpu (tainted)": [7, 3], "wal": [1, 0]}
 
 
 def test_without_data_there_are_no_figures(make_options, simulate, tmp_path):

@@ -9,11 +9,12 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import Size
 from pgherd.node.local import LocalNode
 from pgherd.prepare import servers
-from pgherd.prepare.hosts import Containers, HostShare
+from pgherd.prepare.hosts import ContainerCpu, Containers, HostShare
 from pgherd.studies.isolation import prepare as module
 from pgherd.studies.isolation.options import AGGRESSORS, FIO, FIO_BYTES, IsolationRequest
 from pgherd.studies.isolation.prepare import plan_lines, prepare
 from pgherd.studies.isolation.propose import planned
+from pgherd.study.option import declared
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 GB = 2**30
@@ -110,12 +111,48 @@ def test_all_aggressors_that_the_host_can_run_are_the_default(prepared, monkeypa
     [
         ({"rate": 10}, "--rate 10 gives 150 transactions in 15 s, but a p99 requires at least 1300"),
         ({"vcpus": 1.0}, "--vcpus 1: the victim and the aggressor together need 2 of the 1 cores"),
+        ({"host_cores": 2.0}, "shared-server has no CPU limit: both databases would get the 2 cores .* add --host-cores 1"),
         ({"host_memory": Size("200MB")}, "exceed the host's memory budget of 200 MB"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(prepared, given, words):
     with pytest.raises(UsageError, match=words):
         prepared(**given)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "mode", "names", "vcpus", "unlimited"),
+    [
+        ("cgroup", "quota", ("quota", "weights"), 1.0, "weights"),
+        ("cgroup", "quota", ("quota", "weights"), 2.0, ""),
+        ("cgroup", "quota", ("shared-server", "quota", "cpuset"), 1.0, ""),
+        ("process", "none", ("shared-server", "shared-container"), 1.0, "shared-server, shared-container"),
+        ("process", "cpuset", ("shared-server", "cpuset"), 1.0, ""),
+        ("vm", "none", ("shared-server", "vm"), 1.0, ""),
+    ],
+)
+def test_all_schemes_have_equal_cpu(runtime, mode, names, vcpus, unlimited):
+    containers, cpu = Containers(runtime, HostShare(4, 8 * GB), 4), ContainerCpu(vcpus, mode)
+    if not unlimited:
+        module._require_equal_cpu(names, containers, cpu)
+        return
+    with pytest.raises(UsageError, match=f"scheme {unlimited} has no CPU limit: .* get the 4 cores .*; add --host-cores 2"):
+        module._require_equal_cpu(names, containers, cpu)
+
+
+def test_processes_have_whole_cpus_in_every_scheme(prepared):
+    options = prepared(vcpus=1.0, host_cores=2.0, schemes=("shared-server", "cpuset"), aggressors=("cpu",)).options
+    containers = [container for trial in planned(options) for _, container in trial.deployment.containers()]
+    assert {(container.name, container.vcpus, container.cpu_mode) for container in containers} == {
+        ("all", 2, "cpuset"),
+        ("victim", 1, "cpuset"),
+        ("aggressor", 1, "cpuset"),
+    }
+
+
+def test_the_values_that_fill_the_form_give_a_p99(prepared):
+    filled = {one.name: one.option.filled for one in declared(IsolationRequest)}
+    assert prepared(rate=filled["rate"], duration=filled["duration"], aggressors=("cpu",)).options.rate == 120
 
 
 def test_virtual_machines_have_schemes_of_their_own(prepared):

@@ -29,6 +29,7 @@ from pgherd.prepare.requests import FIXED, apply, parse_variant, read_scenario, 
 from pgherd.studies.compare import prepare_interleaved
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityRequest
+from pgherd.studies.working_set.options import WorkingSetRequest
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.metrics import METRICS
 from pgherd.study.comparison.options import CompareOptions, Variant
@@ -55,6 +56,8 @@ _SHARED_OPTIONS = frozenset({"seed", "start_state", "run_as", "host_cores", "hos
 _ADAPTIVE = "whose trials depend on earlier results"
 _NOT_IN_BLOCKS = {"slo": _ADAPTIVE, "tenants": _ADAPTIVE, "tenants_from": _ADAPTIVE, "soak": "whose trials are parts of one long load"}
 """Options whose trials cannot be the blocks of a comparison, with the reason."""
+_WITHOUT_DEFAULT = {"isolation": "throughput includes the aggressor's"}
+"""Studies whose scenarios have no metric by default, with the reason against throughput."""
 _NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "slo", "price", "tenants", "tenants_from", "start_state"}
 
 
@@ -160,6 +163,11 @@ def _scenario_requests(request: CompareRequest, facts: HostFacts, seed: int) -> 
     request_of = study_of(studies[0]).request_model
     if issubclass(request_of, BlocksRequest) and "compare_setting" not in request_of.model_fields:  # io-profile can measure one server
         raise UsageError(f"a comparison cannot be compared, and {studies[0]} is one; give a scenario for each of its variants")
+    if request.metric is None and studies[0] in _WITHOUT_DEFAULT:
+        raise UsageError(
+            f"scenarios of {studies[0]} have no default metric, because their {_WITHOUT_DEFAULT[studies[0]]}; give --metric "
+            f"{study_of(studies[0]).default_metric}, or another finding"
+        )
     set_fields = request.model_fields_set & set(DatabaseRequest.model_fields)
     if stray := sorted(name.replace("_", "-") for name in (set_fields | (request.model_fields_set & {"clients"})) - _SHARED_OPTIONS):
         raise UsageError(f"--{stray[0]} applies only to --variant; set it in the scenario files")
@@ -171,12 +179,17 @@ def _scenario_requests(request: CompareRequest, facts: HostFacts, seed: int) -> 
             raise UsageError(
                 f"a comparison cannot be compared, and scenario '{name}' is one, because it has variants; give a scenario for each variant"
             )
-        if adaptive := next((option for option in _NOT_IN_BLOCKS if getattr(variant_request, option, None)), None):
-            raise UsageError(
-                f"scenario '{name}' sets {adaptive}, {_NOT_IN_BLOCKS[adaptive]}; run each scenario, then compare the runs with "
-                "'pgherd gate'"
-            )
+        if reason := _not_in_blocks(variant_request):
+            raise UsageError(f"scenario '{name}' {reason}; run each scenario, then compare the runs with 'pgherd gate'")
     return studies[0], requests
+
+
+def _not_in_blocks(request: Model) -> str:
+    """Return the reason why the trials of a scenario cannot be the blocks of a comparison. '' if they can."""
+    if isinstance(request, WorkingSetRequest) and (request.adds_sizes or len(set(request.vary)) > 1):
+        return f"does not list the sizes of a single sweep (vary), {_ADAPTIVE}"
+    option = next((option for option in _NOT_IN_BLOCKS if getattr(request, option, None)), None)
+    return "" if option is None else f"sets {option}, {_NOT_IN_BLOCKS[option]}"
 
 
 def _scenario_request(scenario: ScenarioVariant, request_of: type[Model], shared: Mapping[str, Any]) -> Model:

@@ -13,7 +13,7 @@ from pgherd.studies.isolation.options import AGGRESSORS, ALONE, FIO, IsolationOp
 from pgherd.studies.isolation.propose import addresses
 from pgherd.study import wait_event_columns, wait_events
 from pgherd.study.findings import as_finding, labelled_name, missing
-from pgherd.study.grade import fallback_warnings, grade_of, majority_clean, qualify_answer, trial_warnings
+from pgherd.study.grade import fallback_warnings, grade_of, judge_answer, majority_clean, qualify_answer, shortened_list, trial_warnings
 from pgherd.study.trial_schedule import repeats_trial
 
 Row = dict[str, Finding | str | int | float | None]
@@ -46,21 +46,21 @@ class Pairs:
         return with_aggressor, alone
 
 
-def pairs_of(options: IsolationOptions, results: Sequence[TrialResult], scheme: Scheme, aggressor: str) -> Pairs:
+def pairs_of(results: Sequence[TrialResult], scheme: Scheme, aggressor: str) -> Pairs:
     """Return the trials of a scheme and an aggressor with those alone, by block."""
-    chosen = {name: _by_block(options, results, scheme, name) for name in (aggressor, ALONE)}
+    chosen = {name: by_block(results, scheme, name) for name in (aggressor, ALONE)}
     finished = [(chosen[aggressor][block], chosen[ALONE][block]) for block in chosen[aggressor] if block in chosen[ALONE]]
     clean = [pair for pair in finished if not any(result.tainted for result in pair)]
     enough = bool(clean) and len(clean) >= min(LEAST, len(finished))
     return Pairs(scheme, aggressor, tuple(clean if enough else finished), len(finished) - len(clean), enough)
 
 
-def _by_block(options: IsolationOptions, results: Sequence[TrialResult], scheme: str, aggressor: str) -> dict[int, TrialResult]:
+def by_block(results: Sequence[TrialResult], scheme: str, aggressor: str) -> dict[int, TrialResult]:
     """Return the trial of each block that counts: the planned one, or its clean rerun if it is tainted."""
     trials = [r for r in results if r.trial.point == {"scheme": scheme, "aggressor": aggressor}]
     chosen = {}
     for result in trials:
-        if result.trial.repeat < options.repeats:
+        if result.trial.reason == "planned":
             rerun = next((other for other in trials if not other.tainted and repeats_trial(other, result)), None)
             best = rerun if result.tainted and rerun is not None else result
             if best.error is None:
@@ -74,7 +74,7 @@ def _target(result: TrialResult, address: str) -> TargetResult:
 
 def analyse(options: IsolationOptions, results: Sequence[TrialResult]) -> Analysis:
     """Return the ratios of every scheme and aggressor, and the worst p99 ratio. Missing and tainted trials never raise."""
-    cells = [pairs_of(options, results, scheme, aggressor) for scheme in options.schemes for aggressor in options.aggressors]
+    cells = [pairs_of(results, scheme, aggressor) for scheme in options.schemes for aggressor in options.aggressors]
     rows = [_row(cell) for cell in cells]
     corrected = 1 - (1 - CONFIDENCE) / options.comparisons
     by_cell = {
@@ -95,22 +95,26 @@ def analyse(options: IsolationOptions, results: Sequence[TrialResult]) -> Analys
     waits = _waits(options, results)
     used = {result.trial.key() for cell in cells for pair in cell.trials for result in pair}
     measured = [cell for cell in cells if cell.trials]
+    starved = [cell for cell in measured if any(None in values for values in cell.victims(_METRICS["p99_ratio"]))]
     run_grade: Grade = grade_of(
         [cell.clean for cell in measured],
         used,
         results,
         whole=len(measured) == len(cells) and options.repeats >= LEAST and all(not cell.tainted for cell in cells),
     )
-    text = answer_of(label, findings["worst_p99_ratio"], worst_rows)
+    run_grade, reason = judge_answer(run_grade, [f"too few transactions for a p99 in trials of {_names(starved)}"] if starved else [])
+    unknown = [key for key, ratio in by_cell.items() if ratio.value is None]
+    text = answer_of(label, findings["worst_p99_ratio"], worst_rows, unknown)
     return Analysis(
         answer=qualify_answer(text, run_grade) if measured else text,
         grade=run_grade,
+        grade_reason=reason,
         findings=findings,
         details=_wait_details(label, waits),
         tables={"isolation": rows, "worst": worst_rows, **({wait_event_columns.TABLE: list(waits.values())} if waits else {})},
         warnings=[
             *trial_warnings(results, "a block"),
-            *fallback_warnings([cell.clean for cell in measured], _tainted_names(measured)),
+            *fallback_warnings([cell.clean for cell in measured], _names([cell for cell in measured if not cell.clean])),
             *_slow_warnings(options, results),
         ],
         next_steps=_next_steps(options, rows),
@@ -123,7 +127,7 @@ def _waits(options: IsolationOptions, results: Sequence[TrialResult]) -> dict[tu
     for scheme in options.schemes:
         _, container, server, _ = addresses(scheme)[0].split("/")
         for name in (ALONE, *options.aggressors):
-            trials = list(_by_block(options, results, scheme, name).values())
+            trials = list(by_block(results, scheme, name).values())
             if row := wait_events.wait_row(trials, f"{container}/{server}".__eq__):
                 found[scheme, name] = {"scheme": scheme, "aggressor": name, **row}
     return found
@@ -204,16 +208,22 @@ def conclusion(p99: Finding, throughput: Finding) -> str:
     return "gains" if p99.high is not None and p99.high < 1 else "no effect shown"
 
 
-def answer_of(label: str, worst: Finding, rows: Sequence[Row]) -> str:
-    """Return the worst p99 ratio of the run, and that of the best scheme."""
+def answer_of(label: str, worst: Finding, rows: Sequence[Row], unknown: Sequence[tuple[str, str]]) -> str:
+    """Return the worst p99 ratio of the run, that of the best scheme, and each ``unknown`` scheme and aggressor.
+
+    The best scheme has no unknown ratio, because that may be its worst.
+    """
     if worst.value is None:
         return f"No result: {worst.note}."
     scheme, _, aggressor = label.partition("/")
     text = f"The worst neighbour multiplies the victim's p99 by {_times(worst)}: {aggressor}, in scheme {scheme}"
     known = [(str(row["scheme"]), ratio) for row in rows if (ratio := _finding(row["worst_p99_ratio"])).value is not None]
     best, ratio = min(known, key=lambda pair: pair[1].value or 0.0)
-    if best != scheme:
+    if best not in (scheme, *(unsure for unsure, _ in unknown)):
         text += f"; scheme {best} has the lowest worst ratio, {_times(ratio)}"
+    if unknown:
+        cells = shortened_list([f"{name} in scheme {unsure}" for unsure, name in unknown], 4)
+        text += f"; no p99 ratio is known next to {cells}, which may be worse"
     return f"{text}."
 
 
@@ -222,9 +232,8 @@ def _times(finding: Finding) -> str:
     return f"{finding.value:.3g} ({interval})"
 
 
-def _tainted_names(cells: Sequence[Pairs]) -> str:
-    names = [f"{cell.scheme}/{cell.aggressor}" for cell in cells if not cell.clean]
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+def _names(cells: Sequence[Pairs]) -> str:
+    return shortened_list([f"{cell.scheme}/{cell.aggressor}" for cell in cells], 4)
 
 
 def _slow_warnings(options: IsolationOptions, results: Sequence[TrialResult]) -> list[str]:

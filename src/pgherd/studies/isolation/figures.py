@@ -14,18 +14,20 @@ from pgherd.model.result import TrialResult
 from pgherd.model.text import clean
 from pgherd.node.files import read_below
 from pgherd.report import chart_style
-from pgherd.report.chart_style import INK, SERIES, data
+from pgherd.report.chart_style import DASHES, INK, SERIES, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import finite
-from pgherd.studies.isolation.options import ALONE, SCHEMES
+from pgherd.studies.isolation.analyse import by_block
+from pgherd.studies.isolation.options import AGGRESSORS, ALONE, SCHEMES
 from pgherd.studies.isolation.propose import addresses
 
 STUDY = "isolation"
 _ROW_HEIGHT = 64
 """Height of an aggressor's row, in px."""
 _PANEL_HEIGHT = 150
-_COLOURS = (*SERIES[:-1], "#8c6d31", "#9467bd", "#8c959f")
-"""Colours of the aggressors. The last one of SERIES is too close to the colour of the victim alone."""
+_TAINTED = " (tainted)"
+_COLOURS = dict(zip(("alone", *AGGRESSORS), (INK, *SERIES[:-1], "#8c6d31", "#9467bd", "#8c959f"), strict=True))
+"""Colours of the victim alone and next to each aggressor. The last one of SERIES is too close to that alone."""
 
 
 @register("isolation")
@@ -63,24 +65,26 @@ def who(inputs: FigureInputs) -> Figure:
 
 @register("victim_over_time")
 def when(inputs: FigureInputs) -> Figure:
-    """Draw the victim's latency by second, alone and next to each aggressor, one panel per scheme."""
+    """Draw the victim's latency by second, alone and next to each aggressor, one panel per scheme. Lines of tainted trials are dashed."""
     if inputs.directory is None:
         raise FigureUnavailable("")
-    finished = [result for result in inputs.results if result.error is None and result.trial.reason == "planned"]
-    first = min((result.trial.repeat for result in finished), default=0)
+    cells = {(scheme, name): by_block(inputs.results, scheme, name) for scheme in SCHEMES for name in (ALONE, *AGGRESSORS)}
+    first = min((block for trials in cells.values() for block in trials), default=0)
     rows: dict[str, list[dict[str, object]]] = {}
-    for result in finished:
-        if result.trial.repeat == first:
-            scheme, aggressor = str(result.trial.point["scheme"]), str(result.trial.point["aggressor"])
+    for (scheme, aggressor), trials in cells.items():
+        if first in trials:
+            name = ("alone" if aggressor == ALONE else aggressor) + (_TAINTED if trials[first].tainted else "")
             rows.setdefault(scheme, []).extend(
-                {"second": second, "latency": latency, "next to": "alone" if aggressor == ALONE else aggressor}
-                for second, latency in _by_second(result, inputs.directory)
+                {"second": second, "latency": latency, "next to": name} for second, latency in _by_second(trials[first], inputs.directory)
             )
-    measured = {scheme: rows[scheme] for scheme in SCHEMES if rows.get(scheme)}
+    measured = {scheme: part for scheme, part in rows.items() if part}
     if not measured:
         raise FigureUnavailable("the victim's progress is not part of the run directory")
-    names = sorted({str(row["next to"]) for part in measured.values() for row in part}, key=lambda name: (name != "alone", name))
-    scale = alt.Scale(domain=names, range=[INK, *_COLOURS][: len(names)])
+    drawn = {row["next to"] for part in measured.values() for row in part}
+    names = [name + end for name in _COLOURS for end in ("", _TAINTED) if name + end in drawn]
+    colours = [_COLOURS[name.removesuffix(_TAINTED)] for name in names]
+    dashes = [DASHES[name.endswith(_TAINTED)] for name in names]
+    legend = alt.Legend(title="next to")
     latencies = [float(str(row["latency"])) for part in measured.values() for row in part]
     y_scale = alt.Scale(type="log", domain=[min(latencies), max(latencies)], nice=False)
     charts = [
@@ -89,9 +93,10 @@ def when(inputs: FigureInputs) -> Figure:
         .encode(
             x=alt.X("second:Q", title="seconds from the start of the measured period", axis=alt.Axis(tickMinStep=1)),
             y=alt.Y("latency:Q", title="mean latency, ms", scale=y_scale, axis=alt.Axis(format="~g", tickCount=4)),
-            color=alt.Color("next to:N", scale=scale, legend=alt.Legend(title="next to")),
+            color=alt.Color("next to:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
+            strokeDash=alt.StrokeDash("next to:N", scale=alt.Scale(domain=names, range=dashes), legend=legend),
         )
-        .properties(width=chart_style.plot_width(["checkpoint"]), height=_PANEL_HEIGHT, title=chart_style.panel_title(scheme))
+        .properties(width=chart_style.plot_width(names), height=_PANEL_HEIGHT, title=chart_style.panel_title(scheme))
         for scheme, part in measured.items()
     ]
     sentence = "The victim's latency alone and next to each aggressor"

@@ -102,7 +102,7 @@ class IsolationRequest(DatabaseRequest):
     aggressor_clients: int = option(4, "Clients of the aggressor.", metavar="N", web=True, filled="4", ge=1)
     workload: Victim = redefined(DatabaseRequest, "workload", "tpcb-like", help="Victim's workload, a pgbench built-in.")
     rate: float | None = redefined(
-        DatabaseRequest, "rate", None, help="Victim's transactions per second.", computed="100 per vCPU, at least 100", filled="100"
+        DatabaseRequest, "rate", None, help="Victim's transactions per second.", computed="100 per vCPU, at least 100", filled="120"
     )
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="half of the cores")
     cpu_weight: int | None = redefined(

@@ -19,7 +19,7 @@ from pgherd.prepare import servers
 from pgherd.prepare.databases import DatabasePreparation, complete, database_options, prepare_databases
 from pgherd.prepare.fio import fio_version
 from pgherd.prepare.guests import largest_guest
-from pgherd.prepare.hosts import Containers, choose_cpu, choose_memory, complete_limits
+from pgherd.prepare.hosts import ContainerCpu, Containers, choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import DISK_RESERVE, DiskSpace, disk_space
 from pgherd.studies.isolation.options import (
@@ -34,6 +34,7 @@ from pgherd.studies.isolation.options import (
     IsolationRequest,
     Scheme,
 )
+from pgherd.studies.isolation.propose import CPU_MODES
 
 DEFAULT_SCHEMES: tuple[Scheme, ...] = ("shared-server", "quota", "cpuset")
 DEFAULT_OF_GUESTS: tuple[Scheme, ...] = ("shared-server", "vm")
@@ -54,13 +55,15 @@ def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
         raise CapabilityError(f"aggressor {FIO} does not run in virtual machines; leave it out")
     with prepare_databases(node, request, dry) as preparation:
         share, containers, runtime = preparation.share, preparation.containers, preparation.runtime
-        cpu = choose_cpu(containers, share.cores / 2)
+        able = capabilities_of(runtime)
+        cpu = choose_cpu(containers, share.cores / 2 if able.cpu_quota and not able.whole_vcpus else max(1.0, share.cores // 2))
         if 2 * cpu.vcpus > share.cores:
             raise UsageError(
                 f"--vcpus {cpu.vcpus:g}: the victim and the aggressor together need {2 * cpu.vcpus:g} of the {share.cores:g} cores that "
                 "the run may use; lower it"
             )
         schemes, left_out = _schemes(request, containers, cpu.vcpus)
+        _require_equal_cpu(schemes, containers, cpu)
         rate = request.rate or RATE_PER_VCPU * max(1.0, cpu.vcpus)
         duration = request.duration or 15.0
         if rate * duration < LEAST_TRANSACTIONS:
@@ -99,7 +102,6 @@ def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
         options = IsolationOptions(
             **fields
             | {
-                "cpu_mode": "quota" if capabilities_of(runtime).cgroups else "none",
                 "rate": rate,
                 "schemes": schemes,
                 "aggressors": aggressors,
@@ -215,6 +217,22 @@ def _schemes(request: IsolationRequest, containers: Containers, vcpus: float) ->
         if value is not None and scheme not in chosen:
             raise UsageError(f"{option} applies to scheme {scheme}, which is not in --schemes {','.join(chosen)}; add it")
     return tuple(chosen), left_out
+
+
+def _require_equal_cpu(schemes: Sequence[Scheme], containers: Containers, cpu: ContainerCpu) -> None:
+    """Require that containers without a CPU limit get no more than those with one, which is twice ``vcpus``.
+
+    Raises:
+        UsageError: the run may use more.
+    """
+    if capabilities_of(containers.runtime).own_kernel:  # a guest's vCPUs limit it
+        return
+    unlimited = [scheme for scheme in schemes if CPU_MODES.get(scheme, cpu.cpu_mode) == "none"]
+    if unlimited and 2 * cpu.vcpus < containers.share.cores:
+        raise UsageError(
+            f"scheme {', '.join(unlimited)} has no CPU limit: both databases would get the {containers.share.cores:g} cores that the run "
+            f"may use, not twice --vcpus; add --host-cores {2 * cpu.vcpus:g}"
+        )
 
 
 def plan_lines(options: IsolationOptions, trials: Sequence[Trial], guest_memory: object = None) -> list[str]:

@@ -22,7 +22,7 @@ from pgherd.study.trial_schedule import Point, SchedulePlan
 VICTIM, AGGRESSOR = "victim", "aggressor"
 _ALIGNMENT = 2**20
 """Direct I/O needs parts of the file that begin at a multiple of its block."""
-_CPU_MODES: dict[Scheme, CpuMode] = {"weights": "none", "cpuset": "cpuset"}
+CPU_MODES: dict[Scheme, CpuMode] = {"weights": "none", "cpuset": "cpuset"}
 """Enforcement of the CPU limit in schemes that have no quota."""
 
 
@@ -137,7 +137,7 @@ def _container(options: IsolationOptions, scheme: Scheme, name: str, servers: tu
     return options.container(name).model_copy(
         update={
             "vcpus": options.vcpus * many,
-            "cpu_mode": _CPU_MODES.get(scheme, options.cpu_mode),
+            "cpu_mode": CPU_MODES.get(scheme, options.cpu_mode),
             "memory": None if options.container_memory is None else options.container_memory * many,
             "weight": (options.cpu_weight or 100 if name == VICTIM else 100) if scheme == "weights" else None,
             "iops": options.iops if scheme == "io" else None,

@@ -22,6 +22,7 @@ STUDY = Study(
     request="IsolationRequest",
     resolved="IsolationOptions",
     hosts="one",
+    default_metric="worst_p99_ratio",
     tables={
         "isolation": TableView(
             columns=(
