@@ -144,7 +144,7 @@ find_python() {
     python=
     find_uv && return
     [ -z "$bare" ] || give_up "Python $bare is here, but not its module for environments: apt install python3-venv (or python$bare-venv), or install uv"
-    give_up "needs Python 3.11 or newer with venv, or uv, and found neither: apt install python3-venv, or install uv"
+    give_up "needs Python from 3.11 on with the module venv, or uv, and found neither: install one (Debian 12, Ubuntu 24.04: python3-venv; Fedora: python3; RHEL 9: python3.11; SUSE: python311), or uv. PGHERD_PYTHON names a Python elsewhere"
 }
 
 find_uv() {

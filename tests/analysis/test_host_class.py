@@ -72,3 +72,18 @@ def test_a_limit_without_an_upper_bound_has_no_probability(limit):
     found = miss_probability(with_limit(*limit), {"cpu_cores": 0.5})
     assert found.value is None and found.note == "the measured curve of p95 ≤ 5 ms has no upper bound"
     assert miss_probability(with_limit(*limit), {"cpu_cores": 1.1}).value == 1, "the capacity is exceeded"
+
+
+def test_any_capacity_that_is_missed_counts():
+    at_demand = {"value": 10.0, "low": 8.0, "high": 12.0}
+    host = HostClass.model_validate({"name": "a", "capacity": dict.fromkeys(("cpu_cores", "read_iops", "write_iops"), at_demand)})
+    found = miss_probability(host, dict.fromkeys(host.capacity, 1.0))
+    assert found.value == pytest.approx(1 - 0.5**3) and not found.note
+
+
+def test_an_open_limit_leaves_the_known_part():
+    iops = {"value": 10.0, "low": 8.0, "high": 12.0}
+    limit = LatencyLimit(objective="p95 ≤ 5 ms", low=4, value=None, high=None)
+    host = HostClass.model_validate({"name": "a", "capacity": {"cpu_cores": 10.0, "read_iops": iops}, "latency": limit})
+    found = miss_probability(host, {"cpu_cores": 0.3, "read_iops": 1.0})
+    assert found.value == pytest.approx(0.5) and found.note.startswith("at least")

@@ -23,6 +23,13 @@ def test_iops_where_the_latency_crosses_the_limit():
     assert (found.n, found.source) == (9, "run r")
 
 
+@pytest.mark.parametrize("deepest", [39_600, 40_400])
+def test_a_measured_point_that_keeps_the_limit_is_a_lower_bound(deepest):
+    """Two depths at the device's limit have the same IOPS and latencies that differ by a factor: noise must not change the answer."""
+    found = most_iops([point(5_000, 0.2, 0.02), point(40_000, 0.8, 0.02), point(deepest, 1.62, 0.02)], 1.0)
+    assert found.value == pytest.approx(40_000, rel=0.01) and found.low >= 39_000 and found.high >= 40_000
+
+
 def test_bounds_are_by_slow_and_by_fast_points():
     found = most_iops([point(1_000, 0.5, 0.1), point(2_000, 2.0, 0.1)], 1.0)
     assert found.value == pytest.approx(1_000 + 1_000 * 0.5 / 1.5)

@@ -104,6 +104,15 @@ def test_limited_hosts_refuse_with_the_smallest_change():
     assert plan.answer.startswith("1 of 3 databases do not fit")
 
 
+def test_a_refused_database_gets_all_that_it_lacks_before_headroom():
+    classes = [HostClass.model_validate({"name": "big", "count": 1, "capacity": {"cpu_cores": 10.0, "memory_mb": 100.0}})]
+    days = fleet([[6.0], [60.0]], [[4.0], [40.0]], resources=("cpu_cores", "memory_mb"))
+    plan = make_plan(days, classes, [], PlanOptions(headroom=0.2))
+    # Of 10 cores 8 may be used, so 10 cores in use need 12.5; of 100 MB the same.
+    change = plan.refusals[0]["change"]
+    assert "2.5 cores more cpu_cores at 00:00 and 25 MB more memory_mb at 00:00 on big-" in change
+
+
 def test_a_spare_host_is_no_place_for_a_refused_database():
     plan = make_plan(fleet([6], [6], [6]), [host(count=3)], [], PlanOptions(lost_hosts=1))
     assert len(plan.refusals) == 1 and "2 cores more cpu_cores at 00:00 on big-" in plan.refusals[0]["change"]

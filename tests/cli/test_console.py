@@ -1,5 +1,6 @@
 """Foreign texts on the terminal: neither control characters nor markup."""
 
+import io
 import json
 import re
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_progress_has_no_markup(capsys, monkeypatch):
     assert MARKUP in " ".join(printed.split()) and "\x07" not in printed and "\x1b]" not in printed
     assert all(column.markup is False for column in watcher._progress.columns if isinstance(column, TextColumn))
     assert isinstance(watcher._progress, Progress)
+
+
+class ClosedPipe(io.StringIO):
+    def flush(self):
+        raise BrokenPipeError
+
+
+def test_a_closed_pipe_ends_an_answer_but_no_progress():
+    answer, progress = CleanConsole(), CleanConsole(stderr=True)
+    answer.file, progress.file = ClosedPipe(), ClosedPipe()
+    with pytest.raises(BrokenPipeError):
+        answer.print("an answer")
+    progress.print("a trial")
+    progress.print("another one")
+    assert progress.file.getvalue() == "a trial\n"
 
 
 def test_a_message_has_no_escape_sequences(runs, name, capsys):

@@ -244,13 +244,25 @@ def start(*arguments: str, **options) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
 
 
-def test_reader_that_went_away_is_no_error():
+@pytest.fixture
+def closed_pipe():
+    """Descriptor of a pipe without a reader."""
     read, write = os.pipe()
     os.close(read)
-    process = start("--help", stdout=write)
+    yield write
     os.close(write)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("list", "--runs-dir", ".")])
+def test_reader_that_went_away_is_no_error(closed_pipe, tmp_path, arguments):
+    process = start(*arguments, stdout=closed_pipe, cwd=tmp_path)
     assert process.communicate(timeout=60)[1] == ""
     assert process.returncode == entry.BROKEN_PIPE
+
+
+def test_messages_that_cannot_be_printed_leave_the_exit_code(closed_pipe):
+    command = [sys.executable, "-I", "-m", "pgherd", "frobnicate"]
+    assert subprocess.run(command, stderr=closed_pipe, timeout=60).returncode == 2
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")

@@ -35,7 +35,11 @@ def test_the_command_line_says_what_the_load_asks_for():
     text = " ".join(words)
     assert text.startswith("iperf3 --client db2 --port 5300 --parallel 4 --time 8 --interval 1")
     assert "--reverse --bitrate 1000000 --window 65536 --congestion cubic" in text and "--json" in words
-    assert "--bitrate" not in DRIVER.argv(load(), ENDPOINT, 1)
+    assert not {"--bitrate", "--length", "--no-delay"} & set(DRIVER.argv(load(), ENDPOINT, 1))
+
+
+def test_writes_of_a_given_length_are_sent_at_once():
+    assert "--bitrate 1000000 --length 512 --no-delay" in " ".join(DRIVER.argv(load(rate="1000000", length="512"), ENDPOINT, 1))
 
 
 @pytest.mark.parametrize(("given", "message"), [(load(1, speed="1"), "no option 'speed'"), (load(129), "at most 128 streams, not 129")])

@@ -179,7 +179,7 @@ REMEDIES = [
     Remedy("namespaces for a user", "network", ":", "run pgherd as root", first=NOBODY),
     package("vm", "qemu-system-x86_64", r"install the package (\S+) ", "qemu-kvm"),
     package("vm", "mkfs.ext4", r"install (\S+)$"),
-    package("vm", "busybox", r"install the package (\S+)$"),
+    package("vm", "busybox", r"install (\S+)"),
     Remedy("KVM for a user", "kvm", "kvm 0 600", "run pgherd as root", first=NOBODY),
     Remedy(
         "KVM for its group",
@@ -245,7 +245,7 @@ REMEDIES = [
     ),
     Remedy("transparent huge pages for a user", "transparent", TRANSPARENT, "run pgherd as root", first=NOBODY),
     Remedy("no limits of I/O", "blkio", "umount /sys/fs/cgroup/blkio", r"mount it \((mount .*?)\)$", 'eval "$1"'),
-    package("shaping", "tc", r"install (\S+)$"),
+    package("shaping", "tc", r"install (\S+)"),
     Remedy("locked memory", "locked", "ulimit -Sl 64", "raise 'ulimit -l'", 'ulimit -Sl "$(ulimit -Hl)"', first=NOBODY, then=NOBODY),
     Remedy("locked memory for a user", "locked", "ulimit -Sl 64", "run as root", first=NOBODY),
     Remedy(
@@ -279,7 +279,7 @@ REMEDIES = [
     ),
     Remedy("a uid without a user", "account", FORGET_USERS, r"as root \((useradd .*?)\)", 'eval "$1"', first=UNKNOWN, then=UNKNOWN),
     Remedy("a low port", "port", "export WHERE=80", "choose one above (1023)", "export WHERE=$(($1 + 53000))", first=NOBODY, then=NOBODY),
-    package("ssh", "ssh", r"install (\S+)$"),
+    package("ssh", "ssh", r"install (\S+)"),
 ]
 
 

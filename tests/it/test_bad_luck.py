@@ -185,7 +185,7 @@ def test_two_runs_that_do_not_fit_together(pgherd):
     second = pgherd.density("--databases", "1", "--runs-dir", f"{pgherd.runs}-second")
     assert second.code == 3, second
     assert f"run {name} (pid {first.pid}) holds" in second.message and "are not available" in second.message
-    assert "--host-cores" in second.message, "what would make both possible"
+    assert "limit the cores and memory of both runs" in second.message, "what would make both possible"
     assert not list(Path(f"{pgherd.runs}-second").glob("*")), "a run that never began leaves no directory"
     assert first.poll() is None, "the first goes on"
     first.send_signal(signal.SIGTERM)

@@ -219,7 +219,7 @@ def test_resuming_with_another_postgresql_is_refused(pgherd):
     before = (pgherd.run / "run.json").read_bytes()
     refused = pgherd("resume", "last")
     assert refused.code == 2, refused
-    assert f"is PostgreSQL 17.99 now, but the run started with {chosen.version}; start a new run" in refused.message
+    assert f"is PostgreSQL 17.99 now, but the run started with {chosen.build}; start a new run" in refused.message
     assert (pgherd.run / "run.json").read_bytes() == before
     (bin_dir / "postgres").unlink()
     refused = pgherd("resume", "last")

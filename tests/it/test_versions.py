@@ -76,7 +76,7 @@ def test_two_databases_and_their_script(pgherd, installation):
     servers = [metrics for entity, metrics in phase["metrics"].items() if entity.startswith("server:")]
     assert len(servers) == 2 and all({"db.blks_hit", "checkpoint.timed", "wal.bytes"} <= set(metrics) for metrics in servers)
     record = pgherd.record()
-    assert record["postgres"] == {installation.bin: installation.version}
+    assert record["postgres"] == {installation.bin: installation.build}
     if installation.major < 18:
         assert any("Data checksums on" in sentence for sentence in record["defaults_chosen"])
     shown = pgherd("show", "last", "1", "--repro-script")

@@ -6,7 +6,7 @@ import pytest
 
 from pgherd.analysis.histogram import histogram
 from pgherd.metrics.server_statistics import WAIT_CLASSES
-from pgherd.model.analysis import Analysis
+from pgherd.model.analysis import Analysis, Check
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.report import chart_style, drawing
@@ -102,6 +102,19 @@ def test_latencies_of_traced_requests(simulator):
     assert figure.title == "Requests completed in under 1 ms: sda: data, reads: 90.0 %"
 
 
+def test_a_tainted_trial_is_left_out_of_traced_requests_and_marked_if_drawn(simulator):
+    clean, slow = (simulator.result_of(trial(1), number, traced=True) for number in range(2))
+    failed = Check(name="background-disk", kind="noise", result="fail", observed="", expected="", severity="taint")
+    (phase,) = slow.phases
+    late = phase.io.devices[0].trace["read"].model_copy(update={"latency": histogram([5e6] * 9000)})
+    device = phase.io.devices[0].model_copy(update={"trace": phase.io.devices[0].trace | {"read": late}})
+    observed = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device, *phase.io.devices[1:]]})})
+    slow = slow.model_copy(update={"phases": [observed], "checks": [failed]})
+    assert io_latency(inputs([clean, slow])).title == io_latency(inputs([clean])).title != io_latency(inputs([slow])).title
+    assert "(tainted)" in str(drawing.specification(io(inputs([slow]))))
+    assert "(tainted)" not in str(drawing.specification(io(inputs([slow, clean]))))
+
+
 def test_sizes_of_traced_requests(simulator):
     """Known: most writes are of 8 kB; the three reads are too few to be drawn, and are not what the figure is about."""
     result = simulator.result_of(trial(1), traced=True)
@@ -162,7 +175,27 @@ def test_waits_are_stacked_by_class_and_the_title_names_the_largest(simulator):
     ]
     figure = waits(inputs(seen))
     specification = drawing.specification(figure, validate=True)
-    assert figure.title == "88 % of the active sessions wait for lock"
+    assert figure.title == "clients 8: 88 % of the active sessions wait for lock"
     text = str(specification)
     assert "'stack': 'zero'" in text and "lock" in text and "ipc" not in text, "a class without a session is not in the legend"
     assert tuple(WAIT_COLOURS) == WAIT_CLASSES
+
+
+def test_waits_are_of_the_ends_of_the_plan_and_of_the_busiest_server(simulator):
+    def series(lock, io=0.0):
+        return {name: [0.0, 0.0] for name in WAIT_COLOURS} | {"lock": [lock, lock], "io": [io, io]}
+
+    def waiting(clients, started, **waits_of):
+        result = simulator.result_of(trial(clients), clients)
+        phases = [phase.model_copy(update={"waits": waits_of}) for phase in result.phases]
+        return result.model_copy(update={"phases": phases, "started": started})
+
+    order = [
+        waiting(8, 0.0, a=series(0.0, 0.5), b=series(3.0)),
+        waiting(64, 1.0, a=series(0.0, 9.0), b=series(1.0)),
+        waiting(1, 2.0, a=series(1.0)),
+    ]
+    figure = waits(inputs(order))
+    assert figure.title == "clients 64, server a: 100 % of the active sessions wait for io"
+    text = str(drawing.specification(figure))
+    assert "clients 1, trial" in text and "clients 8, trial" not in text

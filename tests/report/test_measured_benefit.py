@@ -38,6 +38,7 @@ def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, 
         ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "separate-wal-device"),
         ({"data_checksums": False}, "data-checksums"),
         ({"settings": {"a": "1", "checkpoint_completion_target": "0.5"}}, "checkpoint-completion-target"),
+        ({"settings": {"a": "1", "huge_pages": "on", "huge_page_size": "2MB"}, "transparent_huge_pages": False}, "huge-pages"),
     ],
 )
 def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check):
@@ -63,6 +64,7 @@ def test_places_are_told_in_words(new, message):
     [
         {"new": {}},
         {"new": {**ON_WAL, "checksums": False}},
+        {"new": {"transparent_huge_pages": True}},
         {"new": {"settings": {"a": "1", "wal_compression": "lz4", "max_wal_size": "1GB"}}},
         {"new": ON_WAL, "metric": "p95"},
         {"new": ON_WAL, "ratio": (None, None, None)},

@@ -54,6 +54,14 @@ def test_it_shows_the_latency_and_the_objective(runs):
     assert "objective: p99 ≤ 10 ms" in svg and "largest that keeps the objective: 1" in svg
 
 
+def test_an_open_answer_is_at_least_the_largest_measured(runs):
+    run = runs(40_000.0, "a")
+    assert run.record.analysis.answer.startswith("At least 40 databases")
+    inputs = FigureInputs(run.record, run.record.analysis, run.results)
+    assert objective(inputs).title == "At least 40 databases keep p99 ≤ 10 ms"
+    assert "largest measured, which keeps the objective: 40" in str(drawing.specification(objective(inputs)))
+
+
 def test_it_does_not_apply_to_other_runs(run8):
     record, results = run8
     with pytest.raises(FigureUnavailable, match="^$"):

@@ -341,6 +341,17 @@ def test_reads_of_somebody_else_do_not_spoil_a_cached_database():
     assert checks_of(changed("disk:sda", reads=5000.0))["cached"].result == "pass"
 
 
+def test_a_guest_that_uses_its_vcpus_is_cpu_bound_on_a_host_that_is_not_full():
+    server = Server(bin="/pg/bin", version="18.1", databases=(Database(),))
+    guest = Container(name="c1", runtime="vm", vcpus=1, servers=(server,))
+    one = trial(("cpu-bound",)).model_copy(update={"deployment": Deployment(hosts=(Host(containers=(guest,)),))})
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
+    for used, result in ((1.0, "pass"), (0.5, "fail")):
+        metrics = changed("container:c1", cpu__usage=used)
+        phase = PhaseResult(phase="a", start=0, end=1, overlap=1, targets=[target], metrics=metrics)
+        assert judge(one, [phase], FACTS, Thresholds(), 0)[0].result == result
+
+
 def test_a_budget_smaller_than_the_host_is_full_when_it_is_used_up():
     server = Server(bin="/pg/bin", version="18.1", databases=(Database(),))
     container = Container(name="c1", runtime="cgroup", vcpus=1, cpu_mode="quota", servers=(server,))
@@ -697,6 +708,17 @@ def test_the_host_of_somebody_elses_server_is_judged_by_prometheus_and_not_by_th
     found = from_prometheus(busy, NODE + CADVISOR)
     assert found["background-cpu"].result == "fail" and found["background-cpu"].observed == "47.50%"
     assert found["no-oom-kill"].result == "fail" and found["no-oom-kill"].observed == "c1: 1 process killed"
+
+
+@pytest.mark.parametrize(
+    ("kills", "result", "observed"),
+    [(0.0, "pass", "none"), (0.4, "fail", "c1: 1 process killed"), (2.4, "fail", "c1: 2 processes killed")],
+)
+def test_an_oom_kill_at_the_border_of_the_window_counts(kills, result, observed):
+    """Prometheus' samples are some seconds apart, and the counter is interpolated between them."""
+    container = REMOTE["container:c1"] | {"memory.oom_kills": kills / 10}
+    found = from_prometheus(REMOTE | {"container:c1": container}, NODE + CADVISOR)["no-oom-kill"]
+    assert (found.result, found.observed) == (result, observed)
 
 
 def test_a_missing_series_makes_a_check_unknown_by_its_name():

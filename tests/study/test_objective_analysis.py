@@ -112,7 +112,7 @@ def test_the_worst_database_decides() -> None:
 
 
 def test_findings_of_a_limit() -> None:
-    found = capacity_finding(PassLimit(12, 13, 11, 12, 40), SEARCH, SUBJECT)
+    found = capacity_finding(PassLimit(12, 13, 11, 12, 40, 13), SEARCH, SUBJECT)
     assert (found.value, found.low, found.high, found.n) == (12, 11, 12, 40) and found.note == "13 databases miss it in most blocks"
     cost = costs(0.36, found, SUBJECT)
     assert cost["cost_per_million"].value == pytest.approx(0.0001 / 3600 * 1e6)

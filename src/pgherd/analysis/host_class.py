@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Self
 
@@ -124,16 +125,18 @@ def crossing(loads: Sequence[float], latencies: Sequence[float], limit: float) -
 
 
 def miss_probability(host: HostClass, needs: Mapping[str, float]) -> Finding:
-    """Return the probability that a capacity of a host, or its latency limit, is below its highest demand.
+    """Return the probability that any capacity of a host, or its latency limit, is below its highest demand.
 
     A measured capacity is taken as normal, with its 95 % interval, whose missing upper end is as far from the value as the lower one. One
-    without an interval counts only if the demand is above it.
+    without an interval counts only if the demand is above it. Capacities of different sources are taken as independent. Of one source, the
+    largest probability counts. Where a limit has no upper bound, the value is a lower bound of the probability.
 
     Args:
         host: class of the host.
         needs: resource → highest demand, as a share of the capacity.
     """
-    probability, measured, certain, open_end = 0.0, [], "", ""
+    missed: dict[str, float] = {}
+    measured, certain, open_end = [], "", ""
     for resource, need in needs.items():
         capacity, limit = host.capacity[resource], host.latency if resource == "cpu_cores" else None
         bounds: list[tuple[str, float | None, float | None, float | None]] = [(resource, capacity.low, capacity.value, capacity.high)]
@@ -142,17 +145,18 @@ def miss_probability(host: HostClass, needs: Mapping[str, float]) -> Finding:
             if value is None or (name != resource and high is None):
                 open_end = name
             elif low is not None and low < (end := 2 * value - low if high is None else high):
-                probability = max(probability, _below(need * capacity.value, low, value, end))
+                source = capacity.source or resource
+                missed[source] = max(missed.get(source, 0.0), _below(need * capacity.value, low, value, end))
                 measured.append(name)
             elif need * capacity.value > value * (1 + _TOLERANCE):
                 certain = name
     if certain:
         return Finding(value=1.0, unit="fraction", n=1, method=f"the demand is above the capacity of {certain}")
-    if open_end:
-        return Finding(value=None, unit="fraction", n=0, note=f"the measured curve of {open_end} has no upper bound")
+    note = f"at least, since the measured curve of {open_end} has no upper bound" if open_end else ""
     if not measured:
-        return Finding(value=None, unit="fraction", n=0, note="no capacity has an interval")
-    return Finding(value=probability, unit="fraction", n=len(measured), method=f"normal capacity of {', '.join(measured)}")
+        return Finding(value=None, unit="fraction", n=0, note=note.removeprefix("at least, since ") or "no capacity has an interval")
+    method = f"normal capacity of {', '.join(measured)}"
+    return Finding(value=1 - math.prod(1 - share for share in missed.values()), unit="fraction", n=len(measured), method=method, note=note)
 
 
 def _below(need: float, low: float, value: float, high: float) -> float:

@@ -98,4 +98,6 @@ def most_iops(curve: Sequence[tuple[Finding, Finding]], limit_ms: float, source:
 def _most(curve: Sequence[tuple[float | None, float | None]], limit_ms: float) -> float:
     points = sorted((iops or 0.0, latency or 0.0) for iops, latency in curve)
     found = crossing([iops for iops, _ in points], [latency for _, latency in points], limit_ms) if points else 0.0
-    return points[-1][0] if found is None else found
+    # At the device's limit, two depths have the same IOPS, and latencies that differ by a factor. The fit pools these.
+    kept = max((iops for iops, latency in points if latency <= limit_ms), default=0.0)
+    return points[-1][0] if found is None else max(found, kept)

@@ -14,7 +14,7 @@ from pydantic import Field
 from pgherd.analysis.demand import FULL_STOPS, MEMORY, RESOURCES, Array, Demand
 from pgherd.analysis.host_class import HostClass
 from pgherd.analysis.host_prediction import MAX_LOST, Row, host_names, host_rows, latency_classes, latency_findings
-from pgherd.analysis.packing import Hosts, Move, Numbers, Packing, Problem, flattened, host_mix, months_until_full, pack, replan
+from pgherd.analysis.packing import TOLERANCE, Hosts, Move, Numbers, Packing, Problem, flattened, host_mix, months_until_full, pack, replan
 from pgherd.model.analysis import Finding
 from pgherd.model.errors import UsageError
 from pgherd.model.load import LatencyClass
@@ -128,7 +128,7 @@ def make_plan(demand: Demand, classes: Sequence[HostClass], rules: Sequence[Rule
     latency = latency_classes(demand, classes, hosts)
     findings |= latency_findings([latency[name] for h, name in enumerate(names) if name in latency and h not in spares])
     rows = host_rows(demand, classes, hosts, latency, headroom=options.headroom, growth=options.growth)
-    refusals = _refusals(problem, demand, hosts, names, packing.refused, spares)
+    refusals = _refusals(problem, demand, hosts, names, packing.refused, spares, options.headroom)
     overloaded = [names[h] for h in np.flatnonzero(hosts.excess() > 0)]
     cells = hosts.used.reshape(len(names), len(demand.resources), -1)
     return Plan(
@@ -194,7 +194,7 @@ def make_problem(demand: Demand, classes: Sequence[HostClass], rules: Sequence[R
         apart=tuple(tuple(members) for members in groups.values() if len(members) > 1),
         pinned=pinned,
     )
-    _check_sizes(problem, demand, classes)
+    _check_sizes(problem, demand, classes, options.headroom)
     for pin in sorted(set(pinned.values())):
         members = [d for d, one in pinned.items() if one == pin]
         if not problem.holds((problem.scaled[members].sum(axis=0) * problem.weights[pin[0]])[None])[0]:
@@ -239,7 +239,7 @@ def _generated(name: str, host: HostClass) -> int | None:
     return int(number) - 1 if known else None
 
 
-def _check_sizes(problem: Problem, demand: Demand, classes: Sequence[HostClass]) -> None:
+def _check_sizes(problem: Problem, demand: Demand, classes: Sequence[HostClass], headroom: float) -> None:
     """Raise UsageError for a database that fits on no class that it may be on, with the smallest change."""
     for database in np.flatnonzero(~problem.fitting.any(axis=1)):
         allowed = np.flatnonzero(problem.eligible[database])
@@ -251,7 +251,7 @@ def _check_sizes(problem: Problem, demand: Demand, classes: Sequence[HostClass])
         raise UsageError(
             f"{row}database {demand.names[database]} needs {problem.scaled[database, cell]:,.4g} {RESOURCES[resource]} of {resource} "
             f"at {slot}, and a host of class {classes[best].name}, the largest that it may be on, has "
-            f"{problem.capacity[best, cell // problem.slots]:,.4g}; "
+            f"{problem.capacity[best, cell // problem.slots]:,.4g}{' after the headroom' if headroom else ''}; "
             "add a larger class or split the database"
         )
 
@@ -397,9 +397,15 @@ def _answer(
 
 
 def _refusals(
-    problem: Problem, demand: Demand, hosts: Hosts, names: Sequence[str], refused: Sequence[int], spares: Collection[int]
+    problem: Problem,
+    demand: Demand,
+    hosts: Hosts,
+    names: Sequence[str],
+    refused: Sequence[int],
+    spares: Collection[int],
+    headroom: float,
 ) -> list[Row]:
-    """Return for each refused database the host that lacks least for it. Spare hosts stay empty."""
+    """Return for each refused database the host that lacks least for it, and all that it lacks. Spare hosts stay empty."""
     rows: list[Row] = []
     for database in refused:
         able = np.array([h for h in hosts.candidates(database) if h not in spares], np.int64)
@@ -410,11 +416,15 @@ def _refusals(
             continue
         after = hosts.used[able] + problem.scaled[database] * problem.weights[hosts.klass[able]]
         best = int(after.max(axis=1).argmin())
-        cell = int(after[best].argmax())
-        resource = demand.resources[cell // problem.slots]
-        lacking = (float(after[best, cell]) - 1) * float(problem.capacity[hosts.klass[able[best]], cell // problem.slots])
-        change = f"{lacking:,.3g} {RESOURCES[resource]} more {resource} at {demand.slots[cell % problem.slots]} on {names[able[best]]}"
-        rows.append({"database": demand.names[database], "change": change + ", or one more host"})
+        changes = []
+        for number, resource in enumerate(demand.resources):
+            uses = after[best, number * problem.slots : (number + 1) * problem.slots]
+            slot = int(uses.argmax())
+            if uses[slot] > 1 + TOLERANCE:
+                lacking = (float(uses[slot]) - 1) * float(problem.capacity[hosts.klass[able[best]], number]) / (1 - headroom)
+                changes.append(f"{lacking:,.3g} {RESOURCES[resource]} more {resource} at {demand.slots[slot]}")
+        change = f"{' and '.join(changes)} on {names[able[best]]}, or one more host"
+        rows.append({"database": demand.names[database], "change": change})
     return rows
 
 

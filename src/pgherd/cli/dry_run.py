@@ -106,7 +106,8 @@ def _deployment(trials: Sequence[Trial], variant: str) -> list[str]:
     if not servers:
         return [f"No server is deployed{variant}. Load: {line}." for line in _targets(trials)]
     _, container, server = servers[0]
-    limits = [f"{container.vcpus:g} vCPU by {container.cpu_mode}" if container.vcpus and container.cpu_mode != "none" else "no CPU limit"]
+    mode = "" if container.cpu_mode == "none" else f" by {container.cpu_mode}"
+    limits = [f"{container.vcpus:g} vCPU{mode}" if container.vcpus and container.cpu_limited else "no CPU limit"]
     limits.append(f"{format_bytes(container.memory)}" if container.memory else "no memory limit")
     limits += [f"weight {container.weight}"] if container.weight else []
     limits += [f"{container.iops} IOPS"] if container.iops else []

@@ -281,7 +281,7 @@ def _show(plan: Plan) -> None:
             f"{100 * (use.value or 0):.1f}",
             spread,
             *(str(row.get("latency", "–")) for _ in latency),
-            "–" if miss.value is None else f"{100 * miss.value:.1f}",
+            "–" if miss.value is None else f"{'≥ ' if miss.note else ''}{100 * miss.value:.1f}",
             "–" if months is None else f"{float(str(months)):.1f}",
             "–" if lost is None else str(lost),
         )

@@ -83,7 +83,7 @@ class Ssh:
         try:
             result = _run_with_input([*self.argv(host), _REMOTE], (first, *payload), timeout)
         except FileNotFoundError:
-            raise CapabilityError("no ssh client found; install openssh-client") from None
+            raise CapabilityError("no ssh client found; install openssh-client (Fedora, SUSE: openssh-clients)") from None
         except subprocess.TimeoutExpired:
             raise TrialError(f"host {host} did not respond over ssh within {timeout:.0f} s") from None
         message = result.stderr.decode(errors="replace").strip()
@@ -99,7 +99,7 @@ class Ssh:
         try:
             result = subprocess.run([*self.argv(host)[:-2], "-G", "--", host], capture_output=True, text=True, timeout=CONNECT)
         except FileNotFoundError:
-            raise CapabilityError("no ssh client found; install openssh-client") from None
+            raise CapabilityError("no ssh client found; install openssh-client (Fedora, SUSE: openssh-clients)") from None
         except subprocess.TimeoutExpired:
             raise TrialError(f"ssh did not print its configuration of host {host} within {CONNECT} s") from None
         for line in result.stdout.splitlines():

@@ -92,7 +92,8 @@ def stop(name: str, say: Say, *, forget: bool = False) -> list[str]:
     """
     known = cluster_file.load(name)
     if known is None:
-        raise UsageError(f"no cluster called '{name}' has been started here; 'pgherd cluster status' lists them")
+        names = ", ".join(cluster_file.names()) or "none"
+        raise UsageError(f"no cluster called '{name}' has been started here (started: {names})")
     ssh = Ssh(known.ssh_config)
 
     def stop_agent(agent: AgentRecord) -> str | None:

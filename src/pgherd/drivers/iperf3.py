@@ -1,7 +1,8 @@
 """Driver for iperf3: TCP streams over a link. SIGINT ends iperf3 early with its full report.
 
 A load's ``clients`` are the parallel streams. ``Load.options``: ``reverse`` (1: the remote end sends), ``rate`` (bits/s per stream,
-default unlimited), ``window`` (bytes of the socket buffers, default tuned by the kernel), ``congestion`` (the algorithm).
+default unlimited), ``length`` (bytes of a write, which is sent at once; default 128 KiB), ``window`` (bytes of the socket buffers, default
+tuned by the kernel), ``congestion`` (the algorithm).
 
 **Counting.** A transaction is a byte that the sender passes to its socket. iperf3 reports bytes by intervals of one second from the start
 of its test. That start is uncertain by the time that its streams need to connect, a few round trips. Windows are cut from the
@@ -31,7 +32,7 @@ INTERRUPTED = re.compile(r"interrupt\b(?!.*\bserver\b)(?!.*\bsignal (?!Interrupt
 """Error of a client that SIGINT ended, by pgherd. Its wording differs between versions. The end of the server is another error."""
 MAX_STREAMS = 128
 """Largest number of streams that iperf3 accepts."""
-_OPTIONS = {"reverse", "rate", "window", "congestion"}
+_OPTIONS = {"reverse", "rate", "length", "window", "congestion"}
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Iperf3Driver:
         argv += ["--time", str(max(1, math.ceil(seconds))), "--interval", "1", "--connect-timeout", str(CONNECT_MS), "--json"]
         argv += ["--reverse"] if options.get("reverse", "0") == "1" else []
         argv += ["--bitrate", options["rate"]] if "rate" in options else []
+        argv += ["--length", options["length"], "--no-delay"] if "length" in options else []
         argv += ["--window", options["window"]] if "window" in options else []
         return argv + (["--congestion", options["congestion"]] if "congestion" in options else [])
 

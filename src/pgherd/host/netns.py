@@ -151,7 +151,7 @@ def _ip(pair: Namespaces, end: int | None, *arguments: str) -> None:
 
 def _tc(pair: Namespaces, end: int, card: str, module: str, *arguments: str) -> None:
     if shutil.which("tc", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
-        raise CapabilityError("tc is missing, which shapes a link; install iproute2")
+        raise CapabilityError("tc is missing, which shapes a link; install iproute2 (Fedora: iproute-tc)")
     result = pair.node.run(Command([*pair.inside(end), "tc", "qdisc", "add", "dev", card, *arguments]))
     if result.code != 0:
         raise CapabilityError(f"this kernel cannot shape the link ({result.err.strip().splitlines()[0]}): it needs {module}")

@@ -85,3 +85,8 @@ def capabilities_of(runtime: str) -> Capabilities:
         KeyError: no runtime has this name.
     """
     return _BY_NAME[runtime]
+
+
+def is_cpu_limited(runtime: str, cpu_mode: str) -> bool:
+    """Whether a container cannot use more than its vCPUs. A guest cannot in any mode."""
+    return cpu_mode != "none" or capabilities_of(runtime).whole_vcpus

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from pgherd.model.base import NAME, Model
+from pgherd.model.capabilities import is_cpu_limited
 from pgherd.model.prometheus import PrometheusSource
 
 
@@ -195,6 +196,11 @@ class Container(Model):
     cgroup: str | None = Field(None, description="cgroup of external servers: /PATH, pid:N or container:ID (None: found if provable)")
     prometheus: PrometheusSource | None = Field(None, description="Prometheus server with samples of external servers' host")
     servers: tuple[Server, ...] = ()
+
+    @property
+    def cpu_limited(self) -> bool:
+        """Whether the container cannot use more than its vCPUs."""
+        return is_cpu_limited(self.runtime, self.cpu_mode)
 
     @property
     def io_limited(self) -> bool:

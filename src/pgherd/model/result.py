@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from pydantic import Field
@@ -240,6 +240,11 @@ class TrialResult(Model):
     def tainted(self) -> bool:
         """Whether the trial failed or a tainting check failed. An unknown validity check does not taint."""
         return self.error is not None or any(v.taints for v in self.checks)
+
+
+def clean_or_all(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Return the clean trials, or all if none is clean."""
+    return [result for result in results if not result.tainted] or list(results)
 
 
 class WorkUnit(NamedTuple):

@@ -14,7 +14,7 @@ from pgherd.model.analysis import Finding
 from pgherd.model.device_io import DeviceSeries
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Phase
-from pgherd.model.result import DATABASE, PhaseResult, TargetResult, TrialResult, counted_by
+from pgherd.model.result import DATABASE, PhaseResult, TargetResult, TrialResult, clean_or_all, counted_by
 from pgherd.model.units import MB_PER_SECOND
 from pgherd.prepare.requests import doubts, run_and_its_subject
 from pgherd.store.open_run import Run
@@ -72,8 +72,7 @@ def _cost(text: str, root: Path) -> Cost:
     if not all(map(_plausible, loaded)):
         raise UsageError(f"{source}: run {run.name} has metrics that are negative, infinite or no number; give another run")
     least = _LEAST_RATE * max(map(_rate, loaded), default=0.0)
-    finished = [trial for trial in loaded if _rate(trial) >= least]
-    trials = [trial for trial in finished if not trial.tainted] or finished
+    trials = clean_or_all([trial for trial in loaded if _rate(trial) >= least])
     resources = {name: bounds for name, measure in _MEASURES.items() if (bounds := _bounds(measure, trials)) is not None}
     if "cpu_cores" not in resources:
         raise UsageError(f"{source}: run {run.name} has no CPU of its databases; give a run with pgbench on servers in containers")

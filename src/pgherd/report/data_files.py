@@ -19,7 +19,7 @@ from pgherd.workloads.bundled_scripts import NOTICES
 
 
 def notices(record: RunRecord) -> list[str]:
-    """Return the notices of all workloads in the run's options and variants, and the changed hosts on which the run was resumed."""
+    """Return the notices of all workloads in the run's options and variants, and what changed during the run."""
     workloads = dict.fromkeys(_workloads(record.options))
     return [*(NOTICES[name] for name in workloads if name in NOTICES), *record.resumed_on_changed_host]
 
@@ -102,10 +102,11 @@ VERSION = 2
 def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any]:
     """Return the JSON document of one run. Numbers that are not finite are null.
 
-    Keys: ``schema`` (``pgherd/STUDY/2``), ``run``, ``study``, ``state``, ``answer`` and ``grade`` (both null without an analysis),
-    ``details`` [sentence], ``grade_reason`` (null if the grade is that of the trials), ``findings`` {name: finding}, ``tables``
-    {name: [row]} in which a measured cell is a finding, ``trials`` [{id, point, repeat, tainted, error, checks}], ``warnings``,
-    ``notices``, ``next_steps``. A finding has value, unit, low, high, confidence, n, method, note, experiment and published.
+    Keys: ``schema`` (``pgherd/STUDY/2``), ``run``, ``study``, ``state``, ``error`` (why the run did not finish, or null), ``answer`` and
+    ``grade`` (both null without an analysis), ``details`` [sentence], ``grade_reason`` (null if the grade is that of the trials),
+    ``findings`` {name: finding}, ``tables`` {name: [row]} in which a measured cell is a finding, ``trials`` [{id, point, repeat, tainted,
+    error, checks}], ``warnings``, ``notices``, ``next_steps``. A finding has value, unit, low, high, confidence, n, method, note,
+    experiment and published.
     """
     analysis = record.analysis
     return {
@@ -113,6 +114,7 @@ def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any
         "run": record.run,
         "study": record.study,
         "state": record.state,
+        "error": record.error,
         "answer": analysis.answer if analysis else None,
         "details": analysis.details if analysis else [],
         "grade": analysis.grade if analysis else None,

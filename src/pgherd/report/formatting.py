@@ -17,7 +17,7 @@ Cell = Finding | str | int | float | None
 GRADE_MEANING: dict[Grade, str] = {
     "A": "All checks passed in every trial used; see the intervals for precision",
     "B": "Some trials were noisy, some checks could not be made, points are missing, there are too few trials for an interval, "
-    "or the host changed before the run was resumed",
+    "or the host, pgherd or an external server's settings changed during the run",
     "C": "Half or more of the results, or their reference, rest on tainted trials, or there is too little data",
 }
 

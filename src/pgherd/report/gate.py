@@ -236,7 +236,7 @@ def _in_percent(change: Estimate, count: int) -> Finding:
 def _of_platforms(baseline: GateRun, run: GateRun, differences: Mapping[str, Table]) -> list[str]:
     """Return the differences as sentences, those of the host first."""
     warnings = []
-    hosts = run_differences.names(differences["host facts"])
+    hosts = [name for name in run_differences.names(differences["host facts"]) if name != "resumed"]
     other = [name for name in hosts if not name.endswith("hostname")]
     if other:
         warnings.append(f"The hosts differ ({_some(other)}): this compares two platforms, and a change may come from that")

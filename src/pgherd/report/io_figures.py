@@ -6,12 +6,13 @@ They show I/O by second with checkpoints, and with traced requests also their si
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import altair as alt
 
 from pgherd.analysis import histogram
 from pgherd.model.device_io import DeviceView, Pattern
-from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.result import PhaseResult, TrialResult, clean_or_all
 from pgherd.model.text import clean
 from pgherd.model.units import MB_PER_SECOND
 from pgherd.report import chart_style
@@ -37,6 +38,8 @@ _Labelled = tuple[str, list[tuple[float, float]], list[int]]
 """A line's label, its points and its dashes."""
 _SOURCES = (TRIALS, "trials/*/block-trace.txt.gz")
 
+_Drawn = TypeVar("_Drawn", tuple[TrialResult, PhaseResult], tuple[TrialResult, PhaseResult, str])
+
 
 @register("io")
 def io(inputs: FigureInputs) -> Figure:
@@ -52,7 +55,7 @@ def io(inputs: FigureInputs) -> Figure:
         panels += _panels(result, phase, names, width)
     sentence = _sentence(shown)
     qemu = ", in a guest those of the guest, followed by QEMU's counters," if any("(QEMU)" in name for name in names.values()) else ""
-    which = f"Trial {shown[0][0].id}." if len(shown) == 1 else "One trial of each point, preferably a clean one."
+    which = f"{_trial(shown[0][0]).capitalize()}." if len(shown) == 1 else "One trial of each point, preferably a clean one."
     subtitle = (
         f"Bytes are those of /proc/diskstats{qemu} between two samples, about a second apart. Writes do not include flushes. Each "
         f"device has a separate scale{_hidden(shown)}. Grey bands are checkpoints. {which}"
@@ -68,8 +71,17 @@ def _shown(inputs: FigureInputs) -> list[tuple[TrialResult, PhaseResult]]:
         phase = next((p for p in result.phases if p.io is not None and any(view.series.at for view in _devices(p))), None)
         if phase is not None and result.error is None and not point_name(result).endswith(AA_SUFFIX):
             points.setdefault(point_name(result), (result, phase))
-    trials = sorted(points.values(), key=lambda trial: [str(value).zfill(9) for value in trial[0].trial.point.values()])
-    return trials if len(trials) <= POINTS_SHOWN else [trials[0], trials[-1]]
+    return _ends(list(points.values()))
+
+
+def _ends(trials: Sequence[_Drawn]) -> list[_Drawn]:
+    """Return tuples that start with a trial in the order of their points: all, or the first and the last of too many."""
+    ordered = sorted(trials, key=lambda trial: [str(value).zfill(9) for value in trial[0].trial.point.values()])
+    return ordered if len(ordered) <= POINTS_SHOWN else [ordered[0], ordered[-1]]
+
+
+def _trial(result: TrialResult) -> str:
+    return f"trial {result.id}{' (tainted)' if result.tainted else ''}"
 
 
 def _devices(phase: PhaseResult) -> list[DeviceView]:
@@ -115,7 +127,7 @@ def _panels(
     bands = _checkpoint_bands(phase)
     panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
     rows = [{"x": i + 0.5, "y": sum(t.per_second[i] for t in phase.targets)} for i in range(_length(phase))]
-    head = chart_style.panel_title(f"{point_name(result)}, trial {result.id}", offset=4)
+    head = chart_style.panel_title(f"{point_name(result)}, {_trial(result)}", offset=4)
     if rows:
         title = "I/Os per second" if any(target.driver == "fio" for target in phase.targets) else "tps"
         y = alt.Y("y:Q", title=title, scale=alt.Scale(domainMin=0))
@@ -204,10 +216,10 @@ def waits(inputs: FigureInputs) -> Figure:
     points: dict[str, tuple[TrialResult, PhaseResult, str]] = {}
     for result in sorted(inputs.results, key=lambda result: (result.tainted, result.started)):
         for phase in result.phases:
-            for server in sorted(phase.waits):
-                points.setdefault(point_name(result), (result, phase, server))
-    shown = list(points.values())
-    shown = shown if len(shown) <= POINTS_SHOWN else [shown[0], shown[-1]]
+            if phase.waits and result.error is None:
+                busiest = max(sorted(phase.waits), key=lambda server: sum(map(sum, phase.waits[server].values())))
+                points.setdefault(point_name(result), (result, phase, busiest))
+    shown = _ends(list(points.values()))
     if not shown:
         raise FigureUnavailable("")
     charts = []
@@ -226,7 +238,7 @@ def waits(inputs: FigureInputs) -> Figure:
         )
         x = chart_style.x_axis([0, phase.seconds], title="second of the window")
         y = alt.Y("y:Q", stack="zero", title="active sessions")
-        head = chart_style.panel_title(f"{point_name(result)}, trial {result.id}, server {server}", offset=4)
+        head = chart_style.panel_title(f"{point_name(result)}, {_trial(result)}, server {server}", offset=4)
         kept = [row for row in rows if row["class"] in present]
         area = alt.Chart(data(kept)).mark_area().encode(x=x, y=y, color=colour, order="order:Q")
         charts.append(area.properties(width=chart_style.plot_width(["waiting for lwlock"]), height=_HEIGHT, title=head))
@@ -234,7 +246,9 @@ def waits(inputs: FigureInputs) -> Figure:
     totals = {name: sum(values) for name, values in phase.waits[server].items()}
     largest, total = max(totals, key=lambda name: totals[name]), sum(totals.values())
     what = "are on a CPU or ready to run" if largest == "cpu" else f"wait for {largest}"
-    sentence = f"{100 * totals[largest] / total:.0f} % of the active sessions {what}" if total else "No session was active in a sample"
+    sentence = f"{100 * totals[largest] / total:.0f} % of the active sessions {what}" if total else "no session was active in a sample"
+    where = [clean(point_name(result))] * (len(shown) > 1) + [f"server {server}"] * (len(phase.waits) > 1)
+    sentence = f"{', '.join(where)}: {sentence}" if where else sentence[0].upper() + sentence[1:]
     subtitle = (
         "Means by second of pg_stat_activity, sampled several times a second. Idle sessions are left out, also those in a transaction. "
         "cpu: no wait event. One trial of each point."
@@ -272,7 +286,7 @@ def io_waiting(inputs: FigureInputs) -> Figure:
     sentence = (f"{clean(point_name(result))}: " if len(shown) > 1 else "") + ("; ".join(sentences) or "Queues of the devices")
     subtitle = (
         "Means over the intervals between two samples, about a second each: requests in flight, and time from issue to completion "
-        f"(writes without flushes). Each panel has a separate scale. Grey bands are checkpoints. Trial {result.id}."
+        f"(writes without flushes). Each panel has a separate scale. Grey bands are checkpoints. {_trial(result).capitalize()}."
     )
     return Figure(sentence, chart_style.panels(panels, sentence, subtitle, spacing=10), (TRIALS,))
 
@@ -414,19 +428,13 @@ def _cumulative(
 
 
 def _traced(inputs: FigureInputs, kinds: Sequence[str] = ("read", "write")) -> dict[tuple[str, str], list[DeviceView]]:
-    """Return (device with roles, direction) → its traced views in all finished trials of the last point."""
+    """Return (device with roles, direction) → its traced views in the clean trials of the last point, or in all if none is clean."""
     shown = _shown(inputs)
     if not shown:
         return {}
     last = point_name(shown[-1][0])
-    views = [
-        view
-        for result in inputs.results
-        if result.error is None and point_name(result) == last
-        for phase in result.phases
-        for view in _devices(phase)
-        if view.trace
-    ]
+    trials = [result for result in inputs.results if result.error is None and point_name(result) == last]
+    views = [view for result in clean_or_all(trials) for phase in result.phases for view in _devices(phase) if view.trace]
     names = _names(views)
     traced: dict[tuple[str, str], list[DeviceView]] = {}
     for view in views:

@@ -15,7 +15,7 @@ from pgherd.study.study import studies, study_of
 CHECKS: Mapping[str, tuple[str, ...]] = {
     "separate-wal-device": ("volumes", "roles"),
     "shared-buffers": ("settings.shared_buffers",),
-    "huge-pages": ("huge_pages", "settings.huge_pages"),
+    "huge-pages": ("huge_pages", "settings.huge_pages", "settings.huge_page_size", "transparent_huge_pages"),
     "checkpoint-completion-target": ("settings.checkpoint_completion_target",),
     "max-wal-size": ("settings.max_wal_size",),
     "wal-compression": ("settings.wal_compression",),
@@ -24,10 +24,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "full-page-writes": ("settings.full_page_writes",),
     "autovacuum": ("settings.autovacuum",),
     "synchronous-commit": ("settings.synchronous_commit",),
-    "transparent-huge-pages": ("transparent_huge_pages",),
 }
-"""Check → the options by which the variants of a comparison differ."""
-
+"""Check → the options by which the variants of a comparison may differ."""
+_INCIDENTAL = frozenset({"settings.huge_page_size", "transparent_huge_pages"})
+"""Options that differ with an option of a check, and measure no benefit of it by themselves."""
 _IRRELEVANT = frozenset({"seed", "time_budget", "max_reruns", "precision", "repeats", "fixed_repeats", "thresholds", "huge_page_bytes"})
 _VOLUME_OPTIONS = frozenset(CHECKS["separate-wal-device"])
 _MAX_RUNS = 3
@@ -72,7 +72,7 @@ def of_run(record: RunRecord) -> list[tuple[str, MeasuredBenefit]]:
             continue
         changed = differing(options[baseline], options[variant])
         for check, names in CHECKS.items():
-            if changed and set(changed) <= set(names):
+            if set(changed) - _INCIDENTAL and set(changed) <= set(names):
                 benefits.append((check, MeasuredBenefit(run=record.run, text=_sentence(changed, ratio, record))))
     return benefits
 

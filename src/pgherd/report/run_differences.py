@@ -18,6 +18,8 @@ _HOST = (
 _BYTES = {"memory", "host_memory", "swap", "container_memory"}
 """Compared as formatted text, because memory may differ by a few kilobytes between boots."""
 
+_POSTGRESQL = "PostgreSQL"
+
 
 def differences(runs: Sequence[tuple[str, RunRecord]]) -> dict[str, Table]:
     """Return kind → table of everything that differs, one column per run. A table without rows: no differences.
@@ -46,6 +48,8 @@ def _differing(kind: str, runs: Sequence[tuple[str, RunRecord]]) -> Table:
     rows = []
     for name in sorted({name for values in facts for name in values}):
         values = [of_run.get(name, MISSING) for of_run in facts]
+        if name == _POSTGRESQL and not all("(" in value for value in values):  # some runs recorded no build
+            values = [value.partition(" (")[0] for value in values]
         if len(set(values)) > 1:
             rows.append((CellText(_row_name(kind, name)), *map(CellText, values)))
     return Table(kind, (kind, *(clean(name) for name, _ in runs)), tuple(rows))
@@ -101,7 +105,7 @@ def _flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
 
 def _versions(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield "pgherd", clean(record.pgherd)
-    yield "PostgreSQL", clean(", ".join(sorted(set(record.postgres.values()))))
+    yield _POSTGRESQL, clean(", ".join(sorted(set(record.postgres.values()))))
     yield from ((clean(name), clean(version)) for name, version in record.tools.items())
 
 

@@ -9,7 +9,7 @@ from itertools import chain, groupby
 
 import altair as alt
 
-from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.result import PhaseResult, TrialResult, clean_or_all
 from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, MUTED, VERMILLION, data, haloed
@@ -297,8 +297,7 @@ def drift(trials: Sequence[tuple[str, float, float]], count: int) -> tuple[float
 
 def _mean(group: Sequence[TrialResult]) -> float:
     """Return the mean throughput of a point's clean trials, or of all trials without clean ones."""
-    clean_results = [result for result in group if not result.tainted] or group
-    return statistics.fmean(trial_throughput(result) or 0.0 for result in clean_results)
+    return statistics.fmean(trial_throughput(result) or 0.0 for result in clean_or_all(group))
 
 
 def _labelled(marks: Sequence[Mapping[str, object]], results: Sequence[TrialResult]) -> str:

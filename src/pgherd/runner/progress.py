@@ -160,9 +160,7 @@ class LiveWriter(RunObserver):
 def live_trial(trial: Trial, number: int, begun: float, output: str | None) -> LiveTrial:
     """Return the live state of a trial at its start."""
     limits = {
-        container.name: LiveContainer(
-            vcpus=container.vcpus if container.cpu_mode != "none" else None, memory=container.memory, host=host.name
-        )
+        container.name: LiveContainer(vcpus=container.vcpus if container.cpu_limited else None, memory=container.memory, host=host.name)
         for host, container in trial.deployment.containers()
     }
     phases = tuple(

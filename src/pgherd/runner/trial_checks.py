@@ -113,7 +113,7 @@ def _loaded_containers(trial: Trial, number: int) -> Iterator[tuple[str, float |
     for address, _, container, _, _ in trial.deployment.databases():
         if str(address) in targets and container.name not in names:
             names.add(container.name)
-            yield container.name, container.vcpus if container.cpu_mode != "none" else None
+            yield container.name, container.vcpus if container.cpu_limited else None
 
 
 def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:

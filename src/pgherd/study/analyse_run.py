@@ -39,7 +39,8 @@ def conclude(
         study: the study of the run.
         options: its complete options.
         results: all trials of the run.
-        resumed: changes of the host between interruption and resume, as sentences of the run record. Grade A becomes B with any.
+        resumed: changes of the host, of pgherd or of an external server during the run, as sentences of the run record. Grade A becomes B
+            with any.
         command: command that repeats the run, or that resumes it if ``goes_on``.
         goes_on: ``command`` resumes this run, so it reruns tainted trials.
     """

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from pgherd.model.analysis import Thresholds
+from pgherd.model.capabilities import is_cpu_limited
 from pgherd.model.deployment import (
     Container,
     CpuMode,
@@ -260,6 +261,11 @@ class DatabaseOptions(StudyOptions):
     start_state: State = "warm"
     seed: int = 1
     thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' checks")
+
+    @property
+    def cpu_limited(self) -> bool:
+        """Whether a database cannot use more than its vCPUs."""
+        return is_cpu_limited(self.runtime, self.cpu_mode)
 
     @property
     def batch_servers(self) -> bool:

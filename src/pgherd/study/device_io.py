@@ -16,7 +16,7 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.analysis.io_pattern import MIN_REQUESTS
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.device_io import DeviceIo, DeviceSeries, DeviceView, Direction, Pattern
-from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.result import PhaseResult, TrialResult, clean_or_all
 from pgherd.model.units import MB_PER_SECOND
 from pgherd.study.findings import as_finding, missing
 
@@ -119,7 +119,7 @@ def io_rows(results: Sequence[TrialResult]) -> tuple[list[Row], list[Row]]:
     for result in results:
         points.setdefault(point_name(result), []).append(result)
     for point, trials in points.items():
-        used = [trial for trial in trials if not trial.tainted] or trials
+        used = clean_or_all(trials)
         devices: dict[str, DeviceView] = {}
         for trial in used:
             for view in device_views(trial):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.analysis import Analysis, Finding
-from pgherd.model.result import PhaseResult, StatementCounters, TrialResult
+from pgherd.model.result import PhaseResult, StatementCounters, TrialResult, clean_or_all
 from pgherd.model.units import MB_PER_SECOND
 from pgherd.study.device_io import point_name
 from pgherd.study.findings import as_finding, missing
@@ -28,7 +28,7 @@ def with_external_servers(analysis: Analysis, results: Sequence[TrialResult]) ->
     points: dict[str, list[TrialResult]] = {}
     for result in observed:
         points.setdefault(point_name(result), []).append(result)
-    used = {point: [trial for trial in trials if not trial.tainted] or trials for point, trials in points.items()}
+    used = {point: clean_or_all(trials) for point, trials in points.items()}
     candidates = {
         ACTIVITY_TABLE: [_activity(point, trials) for point, trials in used.items()],
         STATEMENTS_TABLE: [row for point, trials in used.items() for row in _statements(point, trials)],

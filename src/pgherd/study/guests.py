@@ -15,7 +15,7 @@ from pgherd.analysis import guest_memory_breakdown
 from pgherd.analysis.guest_memory_breakdown import MemoryBreakdown
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.analysis import Analysis, Check, Finding
-from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.result import PhaseResult, TrialResult, clean_or_all
 from pgherd.model.units import MB_PER_SECOND
 from pgherd.study.findings import as_finding, missing
 
@@ -262,7 +262,7 @@ def _points(results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
     points: dict[str, list[TrialResult]] = {}
     for result in results:
         points.setdefault(", ".join(f"{name} {value}" for name, value in result.trial.point.items()), []).append(result)
-    return {point: [trial for trial in trials if not trial.tainted] or trials for point, trials in points.items()}
+    return {point: clean_or_all(trials) for point, trials in points.items()}
 
 
 def _guests(result: TrialResult) -> list[str]:

@@ -17,7 +17,7 @@ from pgherd.model.load import LatencyObjective
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study import objectives as judged
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import failure_warnings, grade_of, judge_answer, qualify_answer, trial_warnings
+from pgherd.study.grade import grade_of, judge_answer, qualify_answer, trial_warnings
 from pgherd.study.objectives import Search, SearchOptions, objective_text, short_text
 
 Row = dict[str, Finding | str | int | float | None]
@@ -73,6 +73,8 @@ def analyse_search(
     limit = pass_search.pass_limit(search.candidates, found)
     if limit.failing is None and limit.value is not None and limit.value < search.candidates[-1]:
         subject = replace(subject, more="--time-budget ended the search")
+    if not limit.blocks:
+        return refused(f"no block of {subject.short(search.candidates[0])} counts", results, findings, subject.unit)
     cause = _cause(options, blocks.get(limit.failing, ())) if limit.failing is not None else ""
     capacity = capacity_finding(limit, search, subject)
     all_findings = {
@@ -90,10 +92,7 @@ def analyse_search(
     grade, reason = judge_answer(grade, doubts(limit, search, subject, decided=decided))
     answer = _answer(options, limit, subject, cause, blocks, search)
     if limit.value is None:
-        grade, reason = (
-            "C",
-            "one database alone misses the objective" if subject.column == "databases" else "every rate misses the objective",
-        )
+        grade, reason = "C", f"the smallest size, {subject.short(search.candidates[0])}, misses the objective"
     else:
         answer = qualify_answer(answer, grade)
     return Analysis(
@@ -115,10 +114,11 @@ def analyse_search(
     )
 
 
-def refused(reason: str, results: Sequence[TrialResult], findings: Mapping[str, Finding]) -> Analysis:
+def refused(reason: str, results: Sequence[TrialResult], findings: Mapping[str, Finding], unit: str = "databases") -> Analysis:
     """Return the analysis of a run whose request cannot be answered, such as a rate above the capacity of one database."""
-    unknown = {"capacity": missing("databases", reason), **findings}
-    return Analysis(answer=f"No answer: {reason}.", grade="C", grade_reason=reason, findings=unknown, warnings=failure_warnings(results))
+    unknown = {"capacity": missing(unit, reason), **findings}
+    warnings = trial_warnings(results, "a size")
+    return Analysis(answer=f"No answer: {reason}.", grade="C", grade_reason=reason, findings=unknown, warnings=warnings)
 
 
 # ---- findings
@@ -132,9 +132,11 @@ def capacity_finding(limit: PassLimit, search: Search, subject: Subject) -> Find
     if limit.failing is None:
         note = f"{subject.short(limit.value)}, the largest measured, keep it; {subject.more}"
         return missing(subject.unit, note, method=method)
-    high, note = limit.high, f"{subject.short(limit.failing)} miss it in most blocks"
-    if high is None:
+    note = f"{subject.short(limit.failing)} miss it in most blocks"
+    if limit.refuted is None:
         high, note = limit.failing, f"{note}; {OPEN_END}"
+    else:
+        high = _largest_below(limit.refuted, search, subject)
     low = limit.low if limit.low is not None else 0.0
     return Finding(
         value=limit.value,
@@ -148,6 +150,11 @@ def capacity_finding(limit: PassLimit, search: Search, subject: Subject) -> Find
     )
 
 
+def _largest_below(failing: float, search: Search, subject: Subject) -> float:
+    """Return the largest size that may pass below one that fails: of counts every whole number, of rates those that are tried."""
+    return max((size for size in search.candidates if size < failing), default=0.0) if subject.column == "rate" else failing - 1
+
+
 def _doubled(options: ObjectiveStudyOptions, search: Search, subject: Subject, blocks: Mapping[float, Sequence[TrialResult]]) -> Finding:
     """Return the largest size that keeps twice the limits."""
     doubled = [objective.doubled for objective in options.objectives]
@@ -159,7 +166,7 @@ def _doubled(options: ObjectiveStudyOptions, search: Search, subject: Subject, b
         value=limit.value,
         unit=subject.unit,
         low=limit.value,
-        high=max((size for size in search.candidates if size < limit.failing), default=limit.value),
+        high=_largest_below(limit.failing, search, subject),
         n=limit.blocks,
         method="at least half of the blocks pass; low and high are the sizes between which few blocks leave it",
         note=f"with {objective_text(doubled)}",
@@ -526,9 +533,10 @@ def doubts(limit: PassLimit, search: Search, subject: Subject, *, decided: bool)
         return ["the answer is open, since every measured number keeps the objective"]
     if not decided:
         return [f"the search ended between {subject.short(limit.value)} and {subject.short(limit.failing)}"]
-    if limit.low is None or limit.high is None:
+    if limit.low is None or limit.refuted is None:
         return ["the answer's interval is open"]
-    steps = sum(limit.low < size <= limit.high for size in search.candidates)
+    high = _largest_below(limit.refuted, search, subject)
+    steps = sum(limit.low < size <= high for size in search.candidates) if subject.column == "rate" else int(high - limit.low)
     return [f"the answer's interval spans {steps + 1} sizes"] if steps > 1 else []
 
 
@@ -537,6 +545,8 @@ def next_steps(limit: PassLimit, search: Search, subject: Subject, *, decided: b
         return []
     if not decided:
         return ["the search did not end: raise --time-budget"]
+    if subject.column != "rate" and limit.failing is not None and limit.failing - limit.value > 1:
+        return [f"no number between {limit.value:g} and {limit.failing:g} was tried: use --databases {limit.failing:g} to try all up to it"]
     if limit.low is None or limit.high is None or sum(limit.low < size <= limit.high for size in search.candidates) > 1:
         return ["the interval is wide: raise --min-repeats and --time-budget for more blocks"]
     return []

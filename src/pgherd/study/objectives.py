@@ -27,7 +27,7 @@ from pgherd.model.analysis import Finding, Proposal, Thresholds
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.load import LatencyObjective, Load
-from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult, clean_or_all
 from pgherd.model.trial import Trial
 from pgherd.model.units import parse_seconds
 from pgherd.study.findings import missing
@@ -297,8 +297,7 @@ def blocks_of(search: Search, results: Sequence[TrialResult]) -> dict[float, lis
 
 def used_blocks(trials: Sequence[TrialResult]) -> list[TrialResult]:
     """Return the clean trials of a size, or the tainted ones if there is no clean one."""
-    finished = [trial for trial in trials if trial.error is None and trial.phases]
-    return [trial for trial in finished if not trial.tainted] or finished
+    return clean_or_all([trial for trial in trials if trial.error is None and trial.phases])
 
 
 def tallies(

@@ -127,7 +127,7 @@ class Observation:
     Attributes:
         cpu_per_tx: CPU of the loaded containers per transaction, in ms.
         given: CPU use of the loaded containers as a share of their CPU limit.
-        bottleneck: cpu-quota, cpuset, host-cpu, client-cpu, rate-limit, storage, lock-waits, lwlock-waits or unknown.
+        bottleneck: cpu-quota, cpuset, vcpus, host-cpu, client-cpu, rate-limit, storage, lock-waits, lwlock-waits or unknown.
         nopm: sum of the databases' committed new orders per minute. None without such a script.
         per_second: total throughput by second, over all phases.
     """
@@ -366,9 +366,9 @@ def _bottleneck(
     here = not any(phase.prometheus for phase in result.phases)
     if here and cpu.loaded is not None and cpu.loaded >= options.thresholds.host_full * options.host_cores:
         return "host-cpu"
-    limited = options.cpu_mode != "none" or all(_cpu_limit(phase, target.target) for phase in result.phases for target in phase.targets)
+    limited = options.cpu_limited or all(_cpu_limit(phase, target.target) for phase in result.phases for target in phase.targets)
     if limited and given is not None and given >= options.thresholds.min_cpu_used:
-        return "cpuset" if options.cpu_mode == "cpuset" else "cpu-quota"
+        return "cpuset" if options.cpu_mode == "cpuset" else "vcpus" if options.cpu_mode == "none" and options.cpu_limited else "cpu-quota"
     failed = {check.name for check in result.checks if check.result == "fail"}
     if "not-client-bound" in failed:
         return "client-cpu"
@@ -377,7 +377,7 @@ def _bottleneck(
     return "storage" if io_bound or waiting else _WAITS.get(main_wait(result), "unknown")
 
 
-CPU_LIMITS = {"cpu-quota": "CPU quota", "cpuset": "CPU set"}
+CPU_LIMITS = {"cpu-quota": "CPU quota", "cpuset": "CPU set", "vcpus": "number of vCPUs"}
 """Bottlenecks that are the CPU limit of a container, with their names."""
 WAITING_SHARE = 0.5
 """Minimum share of the active sessions that wait in one class at which it counts as the bottleneck, if nothing else is known."""

@@ -91,6 +91,15 @@ def test_kills_are_a_result(simulate):
     assert any("an OOM kill ended 5 of 5 trials" in detail for detail in analysis.details)
 
 
+def test_a_pool_with_a_kill_has_no_ratio(simulate):
+    """The trials that ran to their end may be those that needed the least memory."""
+    kills = iter([True, True])
+    analysis = analyse(*simulate(kill=lambda pool: pool == "balloon" and next(kills, False)))
+    found = table(analysis)["balloon", 2]
+    assert found["throughput"].n == 3 and found["native_ratio"].value is None
+    assert analysis.answer == "pg_balloon at 50 % of the memory: no ratio to a native pool, since an OOM kill ended 2 of 5 trials."
+
+
 def test_without_a_native_pool_there_is_no_ratio(simulate):
     analysis = analyse(*simulate({"pools": ("balloon",)}))
     assert "no ratio to a native pool, since no native pool kept to the limit" in analysis.answer

@@ -44,6 +44,11 @@ def test_limits_that_do_not_go(limits):
         BalloonLimitsRequest(limits=limits)
 
 
+def test_a_rate_would_be_the_answer():
+    with pytest.raises(ValidationError, match="which a rate would limit"):
+        BalloonLimitsRequest(rate=100)
+
+
 @pytest.mark.usefixtures("own_directories")
 def test_a_runtime_without_cgroups_is_refused():
     with pytest.raises(CapabilityError, match="--runtime process does not support"):

@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
+from pgherd.model.analysis import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
@@ -35,6 +38,18 @@ def test_ratios_are_drawn_over_the_block_size():
     figure = blocks(inputs())
     assert "larger blocks compress better" in figure.title
     assert "4 kB sectors" in str(drawing.specification(figure, validate=True))
+
+
+def test_small_blocks_that_fill_sectors_badly_are_within_the_axis():
+    given = inputs(blocks=(512, 4096))
+    rows = [
+        row | ({"ratio_4k": Finding(value=0.125, unit="ratio")} if row["block"] == "512 B" else {})
+        for row in given.analysis.tables["ratios"]
+    ]
+    analysis = given.analysis.model_copy(update={"tables": {**given.analysis.tables, "ratios": rows}})
+    specification = drawing.specification(blocks(replace(given, analysis=analysis)), validate=True)
+    low, _ = specification["layer"][0]["encoding"]["y"]["scale"]["domain"]
+    assert low < 0.125
 
 
 def test_both_are_drawn_and_none_is_missed():

@@ -70,6 +70,15 @@ def test_without_a_certain_difference_the_answer_claims_none(make_options, simul
     assert "no layout certainly differs from dedicated" in analysis.answer
 
 
+def test_the_answer_claims_only_what_is_jointly_certain(make_options, simulate):
+    """An interval of the table is that of one ratio, and the answer is about four."""
+    options = make_options(repeats=3, schemes=("shared-server", "shared-container", "dedicated"))
+    analysis = analysed(simulate(options, noise=0.06))
+    assert analysis.findings["ratio{layout=dedicated,shared_buffers_percent=25}"].low > 1
+    assert "With 25 % buffers no layout certainly differs from shared-server" in analysis.answer
+    assert "with 75 % buffers dedicated reaches 1.17 (1.10 … 1.24) × shared-server" in analysis.answer
+
+
 def test_findings_have_the_published_values(make_options, simulate):
     analysis = analysed(simulate(make_options()))
     number = analysis.findings["throughput{layout=dedicated,shared_buffers_percent=75}"]

@@ -111,6 +111,13 @@ def test_memory_and_buffers_are_those_of_e4s_table(make_options, layout, memory,
         assert server.settings["shared_buffers"] == f"{maximum * 1024}MB"
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_containers_of_each_layout_have_the_same_memory_and_io_together(make_options, layout):
+    options = make_options(databases=3, plan=((3,),) * 3, iops=100, io_bandwidth=2**20)
+    limits = [(each.memory, each.iops, each.io_bandwidth) for _, each in deploy(options, layout, 25, 0).containers()]
+    assert [sum(limit) for limit in zip(*limits, strict=True)] == [3 * 4 * GB, 300, 3 * 2**20]
+
+
 def test_any_number_of_databases(make_options):
     options = make_options(databases=5, plan=((3,),) * 5)
     assert [shape(deploy(options, layout, 25, 0)) for layout in LAYOUTS[:3]] == [(1, 1, 5), (1, 5, 5), (5, 5, 5)]
@@ -146,7 +153,8 @@ def test_only_shared_database_has_schemas(make_options):
 
 def test_without_limits_containers_have_no_memory(make_options):
     options = make_options(container_memory=None, runtime="process")
-    assert [container.memory for _, container in deploy(options, "shared-server", 25, 0).containers()] == [None]
+    ((_, container),) = deploy(options, "shared-server", 25, 0).containers()
+    assert (container.memory, container.iops, container.io_bandwidth) == (None, None, None)
     assert shared_buffers(options, "shared-server", 25) == 2 * GB
 
 

@@ -262,6 +262,12 @@ def test_trials_too_short_to_show_whether_they_are_steady_are_named(options: Bui
     assert len(texts) == 1 and "the longest one counts 2 s, and the rule needs 5 s" in texts[0]
 
 
+def test_above_the_capacity_fewer_than_the_smallest_number_are_enough(options: Build, simulate: Any) -> None:
+    given = options(host_cores=2, vcpus=0.25, databases=(10, 12))
+    answer = finished(given, simulate(given, overhead=0.4)).answer
+    assert answer.startswith("Capacity: fewer than 10 databases of 0.25 vCPU receive 85 % of their CPU")
+
+
 @pytest.mark.parametrize(
     ("overhead", "words"), [(0.4, "no database of 2 vCPU receives 85 % of its CPU."), (0.1, "1 database of 2 vCPU receives")]
 )

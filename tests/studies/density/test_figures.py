@@ -59,6 +59,7 @@ def test_an_efficiency_above_100_percent_is_within_the_axis(run8):
     [
         ("cpu-quota", "limited by the CPU quota"),
         ("cpuset", "limited by the CPU set"),
+        ("vcpus", "limited by the guest's vCPUs"),
         ("host-cpu", "limited by the host"),
         ("rate-limit", "met its rate"),
         ("storage", "limited by storage"),

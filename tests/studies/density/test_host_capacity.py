@@ -29,6 +29,16 @@ def test_capacity_of_a_density_run(run_on_disk):
     assert memory.value == 2048 and memory.source == f"memory of run {run_on_disk.name}" and not found.notes
 
 
+def test_vcpus_that_are_no_limit_are_no_measure_of_the_capacity(run_on_disk):
+    (limited,) = measured_classes([], [run_on_disk.name], run_on_disk.parent)
+    changed(run_on_disk, lambda record: record["options"].update(cpu_mode="none", runtime="process"))
+    (found,) = measured_classes([], [run_on_disk.name], run_on_disk.parent)
+    assert found.capacity["cpu_cores"].value != pytest.approx(limited.capacity["cpu_cores"].value, rel=1e-3)
+    changed(run_on_disk, lambda record: record["options"].update(runtime="vm"))
+    (guests,) = measured_classes([], [run_on_disk.name], run_on_disk.parent)
+    assert guests.capacity["cpu_cores"].value == limited.capacity["cpu_cores"].value, "a guest has no more than its vCPUs"
+
+
 def test_the_platform_overhead_is_no_part_of_the_capacity(run_on_disk):
     changed(
         run_on_disk,
@@ -147,7 +157,7 @@ def cores_of(run: Path, databases: int) -> float:
     return sum(cores) / len(cores)
 
 
-@pytest.mark.parametrize("options", [{"rate": 5.0}, {"bound_by": "io"}])
+@pytest.mark.parametrize("options", [{"rate": 5.0}, {"bound_by": "io"}, {"cpu_mode": "none", "runtime": "process"}])
 def test_databases_that_do_not_use_their_vcpus_have_the_cpu_of_their_containers(run_on_disk, options):
     def change(record):
         record["options"].update(options)

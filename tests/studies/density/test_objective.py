@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pgherd.model.analysis import Analysis
+from pgherd.model.analysis import Analysis, Check
 from pgherd.model.load import LatencyObjective
-from pgherd.studies.density.objective import choose_sizes
+from pgherd.studies.density.objective import choose_sizes, requested_sizes
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned, propose
 from pgherd.studies.density.study import STUDY
@@ -135,6 +135,28 @@ def test_plan_and_sizes(searching: Build) -> None:
     assert [trial.key() for trial in planned(searching())] == ["databases=1,load=closed#0", "databases=1,load=closed#1"]
     assert choose_sizes(2, 0.25, 500) == tuple(range(1, 65))
     assert choose_sizes(2, 0.25, 12) == tuple(range(1, 13))
+    assert requested_sizes((5,)) == (1, 2, 3, 4, 5) and requested_sizes((8, 4)) == (1, 4, 8)
+
+
+def test_numbers_that_were_not_tried_are_within_the_interval(searching: Build) -> None:
+    """17 databases fit, of which 8 and 32 are tried: the limit is from 8 to 31."""
+    analysis, _, _ = finished(searching(databases=(1, 8, 32)))
+    capacity = analysis.findings["capacity"]
+    assert (capacity.value, capacity.low, capacity.high) == (8, 8, 31) and analysis.grade == "B"
+    assert analysis.grade_reason == "the answer's interval spans 24 sizes"
+    assert analysis.next_steps == ["no number between 8 and 32 was tried: use --databases 32 to try all up to it"]
+    assert 8 <= analysis.findings["capacity_doubled"].high <= 31
+
+
+def test_without_a_block_that_counts_no_size_misses(searching: Build) -> None:
+    options = searching(time_budget=60.0)
+    _, _, results = finished(options)
+    blocks = [result for result in results if result.trial.point.get("load") != "closed"][:1]
+    failed = Check(name="steal", kind="noise", result="fail", observed="", expected="", severity="taint")
+    closed = [result for result in results if result.trial.point.get("load") == "closed"]
+    analysis = STUDY.analyse(options, [*closed, *(block.model_copy(update={"checks": [failed]}) for block in blocks)])
+    assert blocks and analysis.answer == "No answer: no block of 1 database counts."
+    assert any("steal" in text for text in analysis.warnings)
 
 
 def test_answers_are_short(searching: Build) -> None:

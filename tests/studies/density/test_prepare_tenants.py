@@ -54,7 +54,7 @@ def test_a_mix_is_completed(prepared):
     assert again == found.options and propose(again, []) == propose(found.options, []), "as a resumed run reads them"
     lines = plan_lines(found.options, ())
     assert lines[0] == f"Class small, 75 % of the tenants: 0.25 vCPU, 128 MB; select-only of scale 1, {small.clients} clients."
-    assert lines[3] == "  Each has to keep 85 % of its throughput alone."
+    assert lines[3] == "  On average, each has to keep 85 % of its throughput alone."
     assert not any("1 to 1 databases" in text for text in found.defaults_chosen)
     assert {class_of(address) for trial in propose(found.options, []).trials for address in trial.phases[0].loads} == {"small", "big"}
 

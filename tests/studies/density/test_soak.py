@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pgherd.analysis.stability import steadiness
 from pgherd.model.result import TrialResult
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
@@ -36,6 +38,21 @@ def test_a_drifting_soak(options: Build, simulate: Any) -> None:
     analysis = STUDY.analyse(study_options, results)
     assert analysis.findings["soak_drift"].value == pytest.approx(-0.2 / 0.9, abs=0.03)
     assert "not steady" in analysis.answer
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"), [(0.001, 0.021, "inconclusive"), (0.021, 0.03, "not steady"), (-0.01, 0.019, "was steady")]
+)
+def test_a_drift_that_may_be_within_the_limit_is_inconclusive(options: Build, simulate: Any, monkeypatch, low, high, words) -> None:
+    study_options = options(soak_seconds=3600)
+    results, _ = simulate(study_options).until_stop()
+
+    def stability(hours, values):
+        found = steadiness(hours, values)
+        return replace(found, drift=replace(found.drift, value=(low + high) / 2, low=low, high=high))
+
+    monkeypatch.setattr("pgherd.studies.density.soak.steadiness", stability)
+    assert words in STUDY.analyse(study_options, results).answer
 
 
 def test_of_less_than_an_hour_nothing_is_said_per_hour(options: Build, simulate: Any) -> None:

@@ -18,7 +18,7 @@ from pgherd.studies.density.propose import planned, propose
 from pgherd.studies.density.study import STUDY
 from pgherd.studies.density.tenant_mix import TenantClass, class_of, tenant_names
 from pgherd.studies.density.tenant_table import MB, Loadable, TableDatabase, TenantTable, classes_of
-from pgherd.studies.density.tenants import REFERENCES, fault_alone, misses, mix_phases, needs, smallest_complete
+from pgherd.studies.density.tenants import REFERENCES, fault_alone, late_shares, misses, mix_phases, needs, part_of, smallest_complete
 from pgherd.studies.density.tenants_analyse import first_to_fail
 from simulated_queue import Queue
 
@@ -228,6 +228,20 @@ def test_only_the_class_that_misses_is_blamed(mixed):
     first, reason, _ = first_to_fail(options, results, failing)
     assert first == small and reason in ("percentile", "share in a second", "schedule lag")
     assert needs(options, big) == "85 % of its throughput alone"
+    details = STUDY.analyse(options, results).details
+    assert "On average, each tenant of class big has to keep 85 % of its throughput alone." in details
+
+
+@pytest.mark.parametrize(("made", "logged", "share"), [(0.0, 0.0, 1.0), (5.0, 0.0, 0.0), (5.0, 4.0, 0.5)])
+def test_a_tenant_without_a_transaction_is_late(mixed, made, logged, share):
+    options = mixed()
+    _, _, results = finished(options)
+    part = part_of(next(result for result in results if "tenants" in result.trial.point), "small")
+    objective = options.tenants[0].objectives[0]
+    values = {"logged_tx": logged, f"late_{objective.key}_tx": logged / 2}
+    targets = [target.model_copy(update={"throughput": made, "values": values}) for target in part.phases[0].targets]
+    part = part.model_copy(update={"phases": [part.phases[0].model_copy(update={"targets": targets})]})
+    assert set(late_shares(part, objective)) == {share}
 
 
 # ---- activity

@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
+from pgherd.model.analysis import Check
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
@@ -51,6 +54,17 @@ def test_the_host_is_parted_into_the_command_and_the_rest():
     figure = host(inputs())
     assert figure.title == "The host used 1.8 cores while the command ran, 1.2 of them for the command"
     drawing.specification(figure, validate=True)
+
+
+def test_the_host_is_that_of_the_clean_trials():
+    given = inputs()
+    tainted = Check(name="background-cpu", kind="noise", result="fail", observed="", expected="", severity="taint")
+    last = given.results[-1]
+    busy = {"host": {"cpu.user": 8.0, "cpu.online": 16.0, "cpu.idle": 8.0}}
+    last = last.model_copy(update={"checks": [tainted], "phases": [last.phases[0].model_copy(update={"metrics": busy})]})
+    figure = host(replace(given, results=[*given.results[:-1], last]))
+    assert figure.title == "The host used 1.8 cores while the command ran, 1.2 of them for the command"
+    assert f"{len(given.results)} (tainted)" in str(drawing.specification(figure))
 
 
 def test_what_there_is_not_is_not_drawn():

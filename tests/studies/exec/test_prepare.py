@@ -59,7 +59,7 @@ def test_everything_that_can_be_said():
         (("sleep",), {"cwd": "/no/such/directory"}, "cannot enter /no/such/directory"),
         (("sleep",), {"extract": ("rate",)}, "--extract rate: write NAME=REGEX"),
         (("sleep",), {"extract": ("rate=",)}, "--extract rate=: write NAME=REGEX"),
-        (("sleep",), {"extract": ("rate=(",)}, "not a regular expression"),
+        (("sleep",), {"extract": ("rate=(",)}, r"rate=\(: not a regular expression"),
         (("sleep",), {"extract": ("rate=(a)(b)",)}, "it has 2 groups"),
         (("sleep",), {"extract": ("a b=x",)}, "letters, digits and _"),
         (("sleep",), {"extract": ("a=x", "a=y")}, "given twice"),

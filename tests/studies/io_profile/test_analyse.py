@@ -64,7 +64,12 @@ def test_data_and_wal_on_one_device_cannot_be_separated(build, run, simulated):
 def test_too_few_checkpoints_are_a_warning(build, run, simulated):
     options = build()
     analysis = STUDY.analyse(options, run(options, lambda trial, number: simulated(trial, number, checkpoints=1)))
-    assert any("too few checkpoints for conclusions on them: 1 per trial" in warning for warning in analysis.warnings)
+    few = "too few checkpoints for conclusions on them: 1 per trial, at least 2 are needed"
+    assert f"{few}. Use a longer --duration or a shorter --checkpoint-timeout" in analysis.warnings
+    assert (analysis.grade, analysis.grade_reason) == ("B", few)
+    assert analysis.answer.startswith(f"At 500 tps WAL writes did not stall; {few}; p95 latency")
+    beyond = build(memory_ratio=4.0)
+    assert STUDY.analyse(beyond, run(beyond, lambda trial, number: simulated(trial, number, checkpoints=1))).grade == "A"
 
 
 def test_io_bound_reports_the_share_under_1_ms(build, run, simulated):
@@ -156,7 +161,8 @@ def test_one_server_is_graded_like_any_study(build, run, simulated):
     assert tainted.grade == "C" and tainted.answer.startswith("Indication only: ")
     assert "Only tainted trials: the whole answer is an indication (grade C)" in tainted.warnings
     short = build(repeats=2)
-    assert STUDY.analyse(short, run(short)).grade == "B", "two trials have no interval"
+    analysis = STUDY.analyse(short, run(short))
+    assert analysis.grade == "B" and "No interval: fewer than 3 usable trials" in analysis.warnings
 
 
 def test_the_answer_reports_unknown_stalls(build):

@@ -1,9 +1,11 @@
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pgherd.model.analysis import Check
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders
@@ -46,6 +48,18 @@ def test_all_figures_of_a_single_server_are_drawn_and_valid(inputs):
 def test_latency_names_both_curves(inputs):
     title = builders("io-profile")["latency"](inputs).title
     assert "during checkpoints" in title and "between checkpoints" in title and "ms" in title
+
+
+def test_a_tainted_trial_has_no_part_in_the_curves(inputs):
+    latency = builders("io-profile")["latency"]
+    tainted = Check(name="background-disk", kind="noise", result="fail", observed="", expected="", severity="taint")
+    slow = {key: {300: 10**6} for key in ("inside", "outside")}
+    first, *others = inputs.results
+    phases = [phase.model_copy(update={"io": phase.io.model_copy(update={"latency": slow})}) for phase in first.phases]
+    late = first.model_copy(update={"phases": phases})
+    assert latency(replace(inputs, results=[late, *others])).title != latency(replace(inputs, results=others)).title
+    late = late.model_copy(update={"checks": [tainted]})
+    assert latency(replace(inputs, results=[late, *others])).title == latency(replace(inputs, results=others)).title
 
 
 def test_without_logged_transactions_there_is_no_curve(inputs):

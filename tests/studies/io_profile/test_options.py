@@ -57,6 +57,17 @@ def test_tainted_trials_are_run_again_within_the_budget(build, run, simulated):
     assert len(hopeless) == 5
 
 
+@pytest.mark.parametrize(("budget", "trials"), [(1.0, 1), (140.0, 2), (209.0, 2), (210.0, 3), (9000.0, 3)])
+def test_a_budget_of_the_user_is_for_all_trials(build, run, budget, trials):
+    """Each takes 70 s. The first one always runs."""
+    options = build(fixed_budget=True).model_copy(update={"time_budget": budget})
+    results = run(options)
+    assert [result.trial.repeat for result in results] == list(range(trials))
+    ended = "3 trials were run" if trials == 3 else f"the budget of {budget:g} s is used up; {trials} of 3 planned trials were run"
+    assert STUDY.propose(options, results).stop == ended
+    assert len(run(build().model_copy(update={"time_budget": budget}))) == 3, "pgherd's limits reruns only"
+
+
 def test_variants_are_compared_in_blocks(build, run):
     results = run(build("0.5", "0.9"))
     sides = [result.trial.point["variant"] for result in results]

@@ -50,6 +50,23 @@ def test_a_setting_s_values_are_compared():
     )
 
 
+def test_a_comparison_keeps_the_start_state_of_the_user():
+    states = [
+        {
+            variant.options["start_state"]
+            for variant in prepared(scale=5, compare_setting="full_page_writes=on,off", **requested).options.variants
+        }
+        for requested in ({}, {"start_state": "restarted"})
+    ]
+    assert states == [{"fresh"}, {"restarted"}]
+
+
+@pytest.mark.parametrize(("budget", "fixed"), [(None, False), ("2m", True)])
+def test_a_time_budget_is_that_of_the_user(budget, fixed):
+    options = prepared(scale=5, time_budget=budget).options
+    assert options.fixed_budget is fixed and options.time_budget == (120 if fixed else 1.5 * 3 * (95 + 5 + 6) + 30)
+
+
 def test_values_with_commas_are_compared():
     prepared_study = prepared(scale=5, compare_setting='search_path="""$user"", public",public')
     variants = prepared_study.options.variants
@@ -127,6 +144,12 @@ def test_beyond_the_memory():
         ({"compare_setting": "a=1,2", "variant": ("x:a=1",)}, "both define variants"),
         ({"checkpoint_timeout": "10s"}, "is 30 s to 1 day"),
         ({"memory_ratio": 2.0, "workload": "orders"}, "random-block, but --workload is orders"),
+        ({"compare_setting": "jit=on,off", "repeats": 5}, "^--repeats 5: a comparison counts blocks, not repeats; give --max-blocks"),
+        ({"variant": ("x:jit=off",), "repeats": 5}, "^--repeats 5: a comparison counts blocks"),
+        ({"metric": "p95"}, "^--metric applies only to a comparison; leave it out, or add --compare-setting or --variant"),
+        ({"max_blocks": 6}, "^--max-blocks applies only to a comparison"),
+        ({"precision": "1%"}, "^--precision applies only to a comparison"),
+        ({"equivalence_margin": "1%"}, "^--equivalence-margin applies only to a comparison"),
     ],
 )
 def test_what_contradicts_itself_is_said(requested, message):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from pytest import approx
 
 from pgherd.model.analysis import Finding
-from pgherd.studies.working_set.analyse import analyse, extra_memory_rows, summary_rows, sweep_rows
+from pgherd.studies.consolidation.options import ConsolidationRequest
+from pgherd.studies.working_set.analyse import analyse, answer, extra_memory_rows, summary_rows, sweep_rows
 from pgherd.studies.working_set.curves import SweepTrials
-from pgherd.studies.working_set.findings import headroom
+from pgherd.studies.working_set.findings import headroom, headroom_findings
 from pgherd.studies.working_set.study import memory_needed
+from pgherd.study.option import declared
+from pgherd.workloads import random_block
 
 
 def test_headroom_is_that_of_e7():
@@ -62,10 +67,63 @@ def test_working_sets(analysed):
     assert analysis.answer.startswith("The container's working set is 2")
 
 
+def consolidation(analysis):
+    return [step for step in analysis.next_steps if "pgherd consolidation" in step]
+
+
 def test_the_next_step_is_of_the_same_databases(analysed):
-    """consolidation would choose another workload, and a scale by its memory."""
-    steps = [step for step in analysed().next_steps if "pgherd consolidation" in step]
-    assert len(steps) == 1 and " --workload select-only --scale 10 --memory 400MB --working-set-size " in steps[0], steps
+    """consolidation would choose another workload, a scale by its memory, other clients, and no overcommitment."""
+    analysis = analysed()
+    busy, quiet = (math.ceil(analysis.findings[f"working_set.{clients}"].high) for clients in (30, 2))
+    safe = math.floor(100 - 100 * (busy + quiet) / (2 * 400))
+    (step,) = consolidation(analysis)
+    command, _, rest = step.partition(" with ")
+    assert command == (
+        "pgherd consolidation --workload select-only --scale 10 --memory 400MB --busy-clients 30 --quiet-clients 2 "
+        f"--working-set-size {busy}MB,{quiet}MB --overcommit 0,{safe // 2 / 100:g},{safe / 100:g}"
+    )
+    assert rest == "this run's other options of the workload: measure overcommitment"
+    known = {option.flag for option in declared(ConsolidationRequest)}
+    assert {word for word in command.split() if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("updates", [0, 40])
+def test_the_next_step_updates_as_often(analysed, updates):
+    (step,) = consolidation(analysed(vary=("memory",), workload="random-block", scripts=random_block.mix(updates)[0]))
+    assert f" --workload random-block --update-percent {updates} --scale " in step
+
+
+@pytest.mark.parametrize("changes", [{"configured_memory": 200}, {"workload": "script", "init": "fill.sql"}])
+def test_what_consolidation_cannot_measure_is_no_next_step(analysed, changes):
+    assert not consolidation(analysed(vary=("memory",), **changes))
+
+
+def test_the_low_end_of_the_overcommitment_is_safe(analysed):
+    analysis = analysed()
+    safe = analysis.findings["max_safe_overcommit"]
+    assert math.floor(100 * safe.low) < round(100 * safe.value)
+    assert analysis.answer.endswith(f"MB of headroom, and up to {math.floor(100 * safe.low)} % overcommitment is safe.")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (None, None, "leave 350 MB of headroom, about 44 % (no interval)."),
+        (190.0, 401.0, "leave 350 MB of headroom, but no overcommitment is certainly safe."),
+    ],
+)
+def test_overcommitment_that_may_not_be_safe_is_not_called_safe(options, low, high, text):
+    study_options = options(vary=("memory",))
+    sets = {clients: Finding(value=size, unit="MB", low=low, high=high) for clients, size in ((30, 250.0), (2, 200.0))}
+    findings = {f"working_set.{clients}": size for clients, size in sets.items()} | headroom_findings(study_options, sets)
+    assert answer(study_options, findings).endswith(text)
+
+
+def test_a_knee_that_is_less_precise_than_requested_lowers_the_grade(analysed):
+    assert analysed(vary=("memory",), refine=False).grade == "A"
+    analysis = analysed(vary=("memory",), refine=False, precision=0.01)
+    assert analysis.grade == "B" and "only, not to ±1 %" in analysis.grade_reason
+    assert f"{analysis.grade_reason}: give sizes closer to the knee" in analysis.warnings
 
 
 def test_headroom_and_rate(analysed):

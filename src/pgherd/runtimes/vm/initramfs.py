@@ -80,7 +80,7 @@ def busybox() -> str:
     """Return the path of a busybox that needs no libraries. Raises CapabilityError where there is none."""
     path = shutil.which("busybox")
     if path is None:
-        raise CapabilityError("busybox is missing (the first program of each guest); install the package busybox-static")
+        raise CapabilityError("busybox is missing (the first program of each guest); install busybox-static (Fedora: busybox)")
     if not is_static(Path(path).read_bytes()):
         raise CapabilityError(f"{path} needs shared libraries, which a guest's initramfs lacks; install busybox-static")
     return path

@@ -213,6 +213,8 @@ def best_native(pools: Sequence[PoolTrials], number: int) -> PoolTrials | None:
 
 
 def _native_ratio(pools: Sequence[PoolTrials], pool: PoolTrials, number: int) -> Finding:
+    if pool.killed:  # the trials that ran to their end may be those that needed the least memory
+        return missing("ratio", _no_trial(pool))
     best = best_native(pools, number)
     if best is None or not pool.used:
         return missing("ratio", _no_trial(pool) if best is not None else "no native pool kept to the limit in every trial")

@@ -65,6 +65,7 @@ class BalloonLimitsRequest(SwapRequest, DatabaseRequest):
     LEFT_OUT: ClassVar[dict[str, str]] = {
         "min_repeats": "balloon limits adds no repeats; give repeats",
         "check_consistency": "balloon limits measures throughput; leave it out",
+        "rate": "balloon limits compares the throughput of pools, which a rate would limit; leave it out",
         **dict.fromkeys(("workload", "script", "init_script", "read_only"), "the load is pgbench's select-only; give updates"),
         **dict.fromkeys(EXISTING_SERVERS, "balloon limits changes the limits of its servers; leave it out"),
         **dict.fromkeys(("huge_pages", "vm_huge_pages"), "pg_balloon has no balloon in huge pages; leave it out"),

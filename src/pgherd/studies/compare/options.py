@@ -26,6 +26,6 @@ class CompareRequest(BlocksRequest):
     interleave: Literal["slices", "trials"] | None = option(
         None, "Alternate variants in time slices of a trial, or by trials.", metavar="HOW", computed="slices where valid"
     )
-    duration: Duration | None = redefined(BlocksRequest, "duration", None, computed="2.5s per slice, 5s per trial")
+    duration: Duration | None = redefined(BlocksRequest, "duration", None, computed="2.5s in slices; trials 3s, 5s or 8s")
     warmup: Duration | None = redefined(BlocksRequest, "warmup", None, computed="0.3s or 0.5s")
     start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="warm with slices; restarted or fresh with trials")

@@ -83,9 +83,9 @@ def blocks(inputs: FigureInputs) -> Figure:
             value = finite(cell)
             if value:
                 points.append({"kind": clean(row.get("data")), "block": clean(row.get("block")), "y": value, "series": series})
-    top = max(float(point["y"]) for point in points)
+    top, least = max(float(point["y"]) for point in points), min(float(point["y"]) for point in points)
     x = alt.X("block:O", sort=labels, title="block size", axis=alt.Axis(labelAngle=0))
-    scale = alt.Scale(type="log", domain=[0.9, top * 1.15], nice=False)
+    scale = alt.Scale(type="log", domain=[min(0.9, least / 1.1), top * 1.15], nice=False)
     y = alt.Y("y:Q", scale=scale, title="bytes before ÷ after (logarithmic)", axis=alt.Axis(values=_ticks(top), format="~g"))
     colour = alt.Color("kind:N", scale=alt.Scale(domain=names, range=_colours(names)), legend=alt.Legend(title=None))
     legend = alt.Legend(title=None, labelExpr="datum.label == 'codec' ? 'as compressed' : 'stored in 4 kB sectors'")

@@ -375,7 +375,9 @@ def require_compressing(node: Node, directory: str) -> str:
         try:
             node.run(Command(["compsize", "--help"]))
         except OSError:
-            raise CapabilityError("compsize, which reports btrfs's compressed sizes, is missing; install btrfs-compsize") from None
+            raise CapabilityError(
+                "compsize, which reports btrfs's compressed sizes, is missing; install btrfs-compsize (Fedora, SUSE: compsize)"
+            ) from None
     return kind
 
 

@@ -82,12 +82,16 @@ def _row_findings(rows: Sequence[Row]) -> dict[str, Finding]:
     for row in rows:
         if "overcommit" not in row:
             continue
-        point: Point = {name: _coordinate(row[name]) for name in ("layout", "shared_buffers_percent", "overcommit")}
+        point = _point_of(row)
         for quantity in _ROW_FINDINGS:
             cell = row.get(quantity)
             if isinstance(cell, Finding) and cell.value is not None:
                 findings[name_of(quantity, point)] = cell
     return findings
+
+
+def _point_of(row: Row) -> Point:
+    return {name: _coordinate(row[name]) for name in ("layout", "shared_buffers_percent", "overcommit")}
 
 
 def _coordinate(cell: object) -> int | float | str:
@@ -251,7 +255,7 @@ def answer_of(options: ConsolidationOptions, trials: TrialsByPoint, rows: Sequen
     for percent in options.shared_buffers_percent:
         of_buffers = [row for row in measured if row["shared_buffers_percent"] == percent]
         undercommitted = [row for row in of_buffers if row["overcommit"] == 0]
-        texts = [_baseline_text(options, undercommitted) if undercommitted else "", _retained_text(of_buffers)]
+        texts = [_baseline_text(options, trials, undercommitted) if undercommitted else "", _retained_text(of_buffers)]
         any_result = any_result or any(texts)
         texts.append(oom_text([row for row in rows if row.get("shared_buffers_percent") == percent]))
         if any(texts):
@@ -264,7 +268,7 @@ def answer_of(options: ConsolidationOptions, trials: TrialsByPoint, rows: Sequen
     return f"{text[0].upper()}{text[1:]}{ending}."
 
 
-def _baseline_text(options: ConsolidationOptions, rows: Sequence[Row]) -> str:
+def _baseline_text(options: ConsolidationOptions, trials: TrialsByPoint, rows: Sequence[Row]) -> str:
     """Return ``dedicated reaches 1.12 (1.08 … 1.17) × shared-server``, or the best layout if no difference is certain."""
     best = max(rows, key=lambda row: _value(row["throughput"]) or 0.0)
     number = f"{_value(best['throughput']):,.0f} {options.unit}"
@@ -272,9 +276,7 @@ def _baseline_text(options: ConsolidationOptions, rows: Sequence[Row]) -> str:
         return f"{best['layout']} reaches {number}"
     first = options.runnable[0]
     ratios = [(row, ratio) for row in rows if isinstance(ratio := row.get("ratio"), Finding) and ratio.value is not None]
-    certain = [
-        (row, ratio) for row, ratio in ratios if ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
-    ]
+    certain = [(row, ratio) for row, ratio in ratios if _excludes_one(ratio) and _differs(options, trials, row)]
     if certain:
         return "; ".join(f"{row['layout']} reaches {_times(ratio)} × {first}{_corrected_text(options, row)}" for row, ratio in certain)
     highest = f"{best['layout']} has the highest throughput, {number}"
@@ -285,6 +287,20 @@ def _baseline_text(options: ConsolidationOptions, rows: Sequence[Row]) -> str:
     if against and options.repeats not in _TOO_FEW_BLOCKS:  # enough blocks were planned, but too few have both layouts
         against += " (no interval)"
     return f"{highest}{against}"
+
+
+def _differs(options: ConsolidationOptions, trials: TrialsByPoint, row: Row) -> bool:
+    """Return True if a layout certainly differs from the first one.
+
+    Such claims hold jointly with 95 % over all layouts and sizes of buffers (Bonferroni), unlike the intervals of the table.
+    """
+    claims = (len(options.runnable) - 1) * len(options.shared_buffers_percent)
+    ratio = tables.ratio_to_first(options, trials, _point_of(row), confidence=1 - (1 - tables.CONFIDENCE) / claims)
+    return _excludes_one(ratio)
+
+
+def _excludes_one(ratio: Finding) -> bool:
+    return ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
 
 
 def _corrected_text(options: ConsolidationOptions, row: Row) -> str:

@@ -245,9 +245,11 @@ def cpu_over_time(inputs: FigureInputs) -> Figure:
     ]
     (percent, layout), highest = max(series.items(), key=lambda item: sum(value for _, value in item[1]) / len(item[1]))
     mean = sum(value for _, value in highest) / len(highest)
+    tainted = sorted({layout for (_, layout), result in chosen.items() if result.tainted})
     title = f"{clean(layout)} used the most CPU, {mean:.0f} % of a core on average ({percent} % buffers)"
     subtitle = "Undercommitted; one trial of each layout. 100 % is one core. Clients outside the containers are not included."
     caption = "Dashed: all databases switch to the next period's load. The warm-up after it is drawn, but not counted."
+    caption += f" Only tainted trials: {', '.join(tainted)}." if tainted else ""
     return Figure(title, stacked(panels, title, subtitle), (SAMPLES,), caption)
 
 

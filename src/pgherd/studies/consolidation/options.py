@@ -38,11 +38,11 @@ ORDERS = "orders"
 class ConsolidationOptions(DatabaseOptions):
     """Complete options of a consolidation run: databases with different busy periods on one host.
 
-    ``container_memory`` (bytes) and ``vcpus`` are the limits of a container with one database. If ``container_memory`` is None, the
-    runtime cannot limit it, and shared buffers are a part of ``share``. ``seconds`` and ``ramp`` apply to each period, and ``plan`` is
-    the number of clients of each database in each period. ``unavailable`` maps unavailable layouts to the reason. ``balloon`` holds
-    additional settings for the servers of dedicated-balloon. ``working_set_size`` is the container memory in bytes that a busy and a quiet
-    database need. ``repeats`` is the number of blocks: each holds a trial of every combination.
+    ``container_memory`` (bytes), ``vcpus``, ``iops`` and ``io_bandwidth`` are the limits of a container with one database. If
+    ``container_memory`` is None, the runtime cannot limit it, and shared buffers are a part of ``share``. ``seconds`` and ``ramp`` apply to
+    each period, and ``plan`` is the number of clients of each database in each period. ``unavailable`` maps unavailable layouts to the
+    reason. ``balloon`` holds additional settings for the servers of dedicated-balloon. ``working_set_size`` is the container memory in
+    bytes that a busy and a quiet database need. ``repeats`` is the number of blocks: each holds a trial of every combination.
     """
 
     databases: int = Field(2, ge=2)
@@ -130,8 +130,8 @@ Level = Annotated[float, BeforeValidator(_share)]
 class ConsolidationRequest(SwapRequest, DatabaseRequest):
     """Options of ``pgherd consolidation`` as given on the command line or in a scenario.
 
-    ``memory`` and ``vcpus`` are the limits of a container with one database (dedicated layouts). A container with all databases
-    (shared layouts) has the same vCPUs, and the memory of all databases, as in E4.
+    ``memory``, ``iops``, ``io_bandwidth`` and ``vcpus`` are the limits of a container with one database (dedicated layouts). A container
+    with all databases (shared layouts) has the same vCPUs, as in E4, and the other limits of all databases together.
     """
 
     LEFT_OUT: ClassVar[dict[str, str]] = {

@@ -329,9 +329,9 @@ def _check_memory(options: ConsolidationOptions, policy: VmMemoryPolicy | None) 
                 "--databases, or raise --memory"
             )
         if needed is not None and safe is not None and remaining < needed and level > 0:
-            raise UsageError(
-                f"--overcommit {level:g} leaves {format_bytes(remaining)}, but the working sets need {format_bytes(needed)}: above "
-                f"{safe:.0%} every layout has too little memory; lower it, or leave --working-set-size out to measure the effect"
+            messages.append(
+                f"Warning: --overcommit {level:g} leaves {format_bytes(remaining)}, and the working sets need {format_bytes(needed)}: "
+                f"above {safe:.0%} every layout has too little memory, and the run measures what that costs."
             )
     if safe is not None and needed is not None:
         messages.append(

@@ -110,20 +110,18 @@ def deploy(options: ConsolidationOptions, layout: str, percent: int, overcommit:
             database = database.model_copy(update={"schema_of": "bench"})
         databases_of.setdefault(container_name, {}).setdefault(server_name, []).append(database)
     containers = []
+    databases_each = 1 if layout in DEDICATED else options.databases
     for name, servers in databases_of.items():
-        memory = None
-        if options.container_memory is not None:
-            memory = options.container_memory * (1 if layout in DEDICATED else options.databases)
         containers.append(
             Container(
                 name=name,
                 runtime=options.runtime,
                 vcpus=options.vcpus,
                 cpu_mode=options.cpu_mode,
-                memory=memory,
+                memory=_limit(options.container_memory, databases_each),
                 weight=options.cpu_weight,
-                iops=options.iops,
-                io_bandwidth=options.io_bandwidth,
+                iops=_limit(options.iops, databases_each),
+                io_bandwidth=_limit(options.io_bandwidth, databases_each),
                 vm_memory_min=options.vm_memory_min,
                 vm_memory_shares=options.vm_memory_shares.get(name, 1.0),
                 vm=options.vm,
@@ -140,6 +138,11 @@ def deploy(options: ConsolidationOptions, layout: str, percent: int, overcommit:
         containers=tuple(containers),
     )
     return Deployment(hosts=(host,), volumes=options.volumes)
+
+
+def _limit(each: int | None, databases: int) -> int | None:
+    """Return the limit of a container from that of one database. None: no limit."""
+    return None if each is None else each * databases
 
 
 def _server(options: ConsolidationOptions, layout: str, percent: int, name: str, databases: tuple[Database, ...]) -> Server:

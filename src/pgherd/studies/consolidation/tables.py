@@ -189,6 +189,7 @@ def _published_by_vmware(options: ConsolidationOptions) -> list[Row]:
 
 # ---- layouts and periods
 
+CONFIDENCE = 0.95
 NOT_RUN = "no trial of it finished"
 OOM_KILLED = "OOM kill of servers"
 _CHARGED = "all memory charged to the containers, with shared memory and page cache"
@@ -274,7 +275,9 @@ def different_vcpus(options: ConsolidationOptions) -> bool:
     return len({shares_cpu(options, layout) for layout in options.runnable}) > 1
 
 
-def ratio_to_first(options: ConsolidationOptions, trials: TrialsByPoint, point: Point, *, correct: bool = False) -> Finding:
+def ratio_to_first(
+    options: ConsolidationOptions, trials: TrialsByPoint, point: Point, *, correct: bool = False, confidence: float = CONFIDENCE
+) -> Finding:
     """Return a layout's throughput over the first layout's at the same buffers and level, by block.
 
     ``correct`` applies E4's correction to those of the two that share vCPUs.
@@ -295,7 +298,7 @@ def ratio_to_first(options: ConsolidationOptions, trials: TrialsByPoint, point: 
         return trials.values({**point, "layout": of_layout}, lambda trial: trial.vcpu_corrected if corrects else trial.throughput)
 
     experiment = experiment if reference else None
-    ratio = overcommitment.block_ratio(values(layout), values(first))
+    ratio = overcommitment.block_ratio(values(layout), values(first), confidence)
     if ratio is None:
         return missing("ratio", "no block has a value of both", experiment=experiment, published=reference)
     note = f"against {first}" + (", with E4's correction for shared vCPUs" if correct else "")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from pgherd.analysis import overcommitment
 from pgherd.analysis.overcommitment import Period
-from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.consolidation.options import DEDICATED, ConsolidationOptions
@@ -166,4 +165,4 @@ def shares_cpu(options: ConsolidationOptions, layout: str) -> bool:
 
     A guest is limited to its vCPUs even without a CPU limit.
     """
-    return layout not in DEDICATED and (options.cpu_mode != "none" or capabilities_of(options.runtime).whole_vcpus)
+    return layout not in DEDICATED and options.cpu_limited

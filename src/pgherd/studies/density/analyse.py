@@ -145,7 +145,7 @@ def _curve_warnings(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[
     if options.fleet:
         warnings.append(f"pgherd does not limit the CPU of listed servers: the answer is by throughput, relative to {curve.reference_text}")
         return warnings + _full_clients(curve, trials)
-    if options.cpu_mode == "none":
+    if not options.cpu_limited:
         warnings.append(
             f"CPU of the databases was not limited: {options.vcpus:g} vCPU each is the unit for shares of the cores, not a measured limit"
         )
@@ -247,7 +247,8 @@ def _answer(curve: DensityCurve, capacity: Finding) -> str:
     if NEVER_BELOW in capacity.note:
         count = capacity_floor(curve.capacity(curve.basis), largest.databases)
         return f"{subject}: at least {plural(count)} {at(count)}."
-    return f"{subject}: no database {at(1)}."
+    least = curve.loads[0]
+    return f"{subject}: {'no database' if least == 1 else f'fewer than {least:g} databases'} {at(least)}."
 
 
 def _details(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:

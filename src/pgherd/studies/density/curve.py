@@ -297,7 +297,7 @@ def density_curve(options: DensityOptions, points: Sequence[DensityPoint]) -> De
     groups = [options.near_full(n) for n in loads]
     index = loads.index(reference_point(options, loads))
     shares = [tuple(point.values(lambda observation: observation.given)) for point in points]
-    limited = options.cpu_mode != "none" and all(len(values) == len(point.used) for values, point in zip(shares, points, strict=True))
+    limited = options.cpu_limited and all(len(values) == len(point.used) for values, point in zip(shares, points, strict=True))
     least = tuple(variance_of_mean([observation.per_second for observation in point.used]) for point in points)
     spreads = relative_spreads(throughputs, groups, least)
     return DensityCurve(

@@ -25,6 +25,7 @@ BAR_NOTE = "Bars are intervals. A point without one has too few repeats."
 _LIMITS = {
     "cpu-quota": ("limited by the CPU quota", "#ffffff", BLUE, "square"),
     "cpuset": ("limited by the CPU set", "#ffffff", BLUE, "square"),
+    "vcpus": ("limited by the guest's vCPUs", "#ffffff", BLUE, "square"),
     "host-cpu": limited_by_host("limited by the host"),
     "rate-limit": ("met its rate", SKY, BLUE, "diamond"),
     "storage": STORAGE,

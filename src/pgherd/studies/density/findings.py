@@ -260,9 +260,9 @@ def _overhead_inferred(curve: DensityCurve) -> dict[str, Finding]:
     reference = {"experiment": "E2", "published": PUBLISHED_OVERHEAD_INFERRED}
     bound = "an upper bound: it includes clock boost of a single database and contention between databases"
     limit = _point_at_or_before(curve, OVERHEAD_FRACTION).bottleneck
-    if limit == "rate-limit" or (limit == "cpu-quota" and curve.options.cpu_mode == "quota"):
+    if limit in ("rate-limit", "vcpus") or (limit == "cpu-quota" and curve.options.cpu_mode == "quota"):
         # The platform uses cores that the databases leave idle.
-        limiter = "the rate" if limit == "rate-limit" else "a CPU quota"
+        limiter = {"rate-limit": "the rate", "vcpus": "the guests' vCPUs"}.get(limit, "a CPU quota")
         bound = f"no bound: {limiter} limits the databases there, and the platform uses cores that they leave idle"
     basis: Basis = "reference" if curve.single is None else "single"
     ideal = curve.reference_text if curve.single is None else "a single database"
@@ -313,7 +313,7 @@ def _overhead_measured(curve: DensityCurve) -> dict[str, Finding]:
 def _cpu_bound(curve: DensityCurve) -> Finding:
     """Mean share of their allocated CPU that the loaded containers used, over all points that fit into the cores."""
     reference = {"experiment": "E1", "published": PUBLISHED_CPU_BOUND}
-    if curve.options.cpu_mode == "none":
+    if not curve.options.cpu_limited:
         return missing("ratio", "CPU of the databases was not limited: there is no allocation to compare with", **reference)
     within = [point for point in curve.points if curve.options.fraction(point.databases) <= 1 + 1e-9]
     shares = [point.values(lambda observation: observation.given) for point in within]

@@ -9,6 +9,7 @@ from pgherd.analysis.host_class import LatencyLimit, ResourceCapacity, latency_l
 from pgherd.analysis.host_measurement import HostMeasurement, HostRun
 from pgherd.analysis.pass_search import PassLimit, Tally, pass_limit
 from pgherd.model.analysis import Finding
+from pgherd.model.capabilities import is_cpu_limited
 from pgherd.model.errors import UsageError
 from pgherd.model.load import LatencyObjective
 from pgherd.study.objectives import objective_text
@@ -18,9 +19,10 @@ def measure_host(run: HostRun) -> HostMeasurement:
     """Return the CPU capacity and the latency limit of a host, and the memory of the run.
 
     The capacity in cores is that in databases × vCPUs of each × target efficiency: the work that the host delivers there, in cores of an
-    unhindered database. Databases with a rate, with --slo or bound by I/O do not use their vCPUs, so that it is the CPU of their containers
-    at that number of databases. If every number kept the objective, the largest is a bound, and the latency above it is unknown. The
-    platform overhead is no part of either capacity, because the databases were measured while the platform used its CPU.
+    unhindered database. Databases with a rate, with --slo, bound by I/O or without a CPU limit do not use their vCPUs, or more. Then it is
+    the CPU of their containers at that number of databases. If every number kept the objective, the largest is a bound, and the latency
+    above it is unknown. The platform overhead is no part of either capacity, because the databases were measured while the platform used
+    its CPU.
 
     Raises:
         UsageError: the run has no capacity, or its databases differ.
@@ -62,7 +64,8 @@ def _capacity(run: HostRun) -> tuple[ResourceCapacity, LatencyLimit | None]:
         capacity = ResourceCapacity(value=largest, low=certain or None, n=kept.blocks, source=run.source)
         return capacity, LatencyLimit(objective=objective_text(objectives), low=certain, source=run.source)
     assert finding.value is not None
-    by_vcpus = not objectives and options.get("rate") is None and options.get("bound_by") != "io"
+    limited = is_cpu_limited(str(options.get("runtime", "cgroup")), str(options.get("cpu_mode", "quota")))
+    by_vcpus = limited and not objectives and options.get("rate") is None and options.get("bound_by") != "io"
     cores = float(options["vcpus"]) * float(options["efficiency"]) if by_vcpus else _cores_at(run, finding.value)
     low, high = (None if bound is None else bound * cores for bound in (finding.low, None if finding.is_open else finding.high))
     capacity = ResourceCapacity(value=finding.value * cores, low=low or None, high=high if low else None, n=finding.n, source=run.source)

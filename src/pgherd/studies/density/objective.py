@@ -35,6 +35,14 @@ def choose_sizes(cores: float, vcpus: float, limit: int) -> tuple[int, ...]:
     return tuple(range(1, min(limit, max(2, math.ceil(MOST_FULL * cores / vcpus))) + 1))
 
 
+def requested_sizes(databases: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers that the search may try: all up to a single number of ``--databases``, or exactly several ones and 1.
+
+    Mixes of idle tenants only have no search.
+    """
+    return tuple(range(1, databases[0] + 1)) if len(databases) == 1 else tuple(sorted({1, *databases}))
+
+
 def propose(options: DensityOptions, results: Sequence[TrialResult], build: Build) -> Proposal:
     """Return the next blocks, or the reason to stop."""
     closed = [result for result in results if result.trial.point.get("load") == "closed"]

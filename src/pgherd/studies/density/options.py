@@ -147,7 +147,7 @@ def reference_point(options: DensityOptions, databases: Sequence[float]) -> floa
 
 def answer_by_cpu(options: DensityOptions) -> bool:
     """Whether the answer compares the CPU received, if it was measured: it is limited and the expected bottleneck, and no rate is given."""
-    return options.cpu_mode != "none" and options.rate is None and options.bound_by == "cpu"
+    return options.cpu_limited and options.rate is None and options.bound_by == "cpu"
 
 
 def choose_points(cores: float, vcpus: float, efficiency: float = 0.85, limit: int | None = None) -> tuple[int, ...]:
@@ -205,7 +205,11 @@ class DensityRequest(ObjectiveRequest, DatabaseRequest):
     """Options of ``pgherd density`` as given on the command line or in a scenario."""
 
     databases: tuple[int, ...] | None = option(
-        None, "Numbers of databases to load.", metavar="N,N,…", computed="1 to 150 % of the cores", web=True
+        None,
+        "Numbers of databases to load.",
+        metavar="N,N,…",
+        computed="1 to 150 % of the cores",
+        web=True,
     )
     tenants: str | None = option(None, "YAML file of classes of databases, added one by one.", metavar="FILE")
     tenants_from: str | None = option(None, "Table of databases (size, tps, peak hour) to make classes from.", metavar="FILE.csv")

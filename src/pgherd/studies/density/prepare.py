@@ -22,7 +22,7 @@ from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.runtimes.balloon_controller import moves
 from pgherd.studies.density import prepare_tenants
-from pgherd.studies.density.objective import choose_sizes
+from pgherd.studies.density.objective import choose_sizes, requested_sizes
 from pgherd.studies.density.options import (
     E1_VCPUS,
     SOAK_WINDOW,
@@ -71,7 +71,8 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             policy = None if guests is None else guests.policy
             max_databases = _most_databases(share, limit or need, policy, request.databases)
             if sought:
-                points = tuple(sorted({1, *(request.databases or choose_sizes(share.cores, cpu.vcpus, max_databases))}))
+                given = request.databases
+                points = requested_sizes(given) if given else choose_sizes(share.cores, cpu.vcpus, max_databases)
             else:
                 points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, request.efficiency, max_databases))))
             memory = limit
@@ -79,6 +80,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
                 memory = _equal_memory(share, cpu.vcpus, policy, max(points), need)
         else:
             points, memory, max_databases = _points_of_fleet(request.databases, max(1, len(fleet))), None, None
+            points = requested_sizes(request.databases or (len(fleet) or 1,)) if sought else points
         disk = disk_space(
             preparation.workspace,
             preparation.volumes,

@@ -42,11 +42,12 @@ from pgherd.prepare.hosts import choose_share
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.requests import first_fault, read_yaml
 from pgherd.prepare.volumes import DISK_RESERVE
+from pgherd.studies.density.objective import requested_sizes
 from pgherd.studies.density.options import DensityOptions, DensityRequest
 from pgherd.studies.density.prepare_tenant_table import table_of_tenants
 from pgherd.studies.density.tenant_activity import PHASES, Activity
 from pgherd.studies.density.tenant_mix import CLASS_NAME, TenantClass, class_of, phases_of, shares, tenant_names
-from pgherd.studies.density.tenants import IDLE_SERVERS, REFERENCES, largest_mix, needs, only_idle, reference_seconds
+from pgherd.studies.density.tenants import IDLE_SERVERS, REFERENCES, largest_mix, needs, only_idle, reference_seconds, who_keeps
 from pgherd.study.database_options import DEFAULT_BUDGET, EXISTING_SERVERS, target
 from pgherd.study.objectives import (
     BLOCK_S,
@@ -320,7 +321,7 @@ def _candidates(
         raise UsageError(f"--databases {min(request.databases)}: the minimum is 1")
     if all_idle:
         return request.databases or (most,), most
-    return tuple(sorted({1, *request.databases})) if request.databases else tuple(range(1, most + 1)), most
+    return requested_sizes(request.databases or (most,)), most
 
 
 def _used_vcpus(one: TenantClass, all_idle: bool) -> float:
@@ -405,7 +406,7 @@ def plan_lines(options: DensityOptions) -> list[str]:
         if one.idle:
             continue
         active = "" if one.activity.kind == "constant" else f" Activity: {one.activity.kind}."
-        lines.append(f"  Each has to keep {needs(options, one)}.{active}")
+        lines.append(f"  {who_keeps(one)} has to keep {needs(options, one)}.{active}")
     if options.tenant_table is not None:
         lines += ["The classes as a file for --tenants:", *options.tenant_table.document.splitlines()]
     return lines

@@ -196,7 +196,8 @@ def soak_answer(options: DensityOptions, windows: Sequence[SoakWindow]) -> str:
         return f"{text}; the drift of throughput is unknown."
     if drift.low >= -STEADY_DRIFT and drift.high <= STEADY_DRIFT:
         return f"{text}; throughput was steady."
-    return f"{text}; {'the drift of throughput is inconclusive' if drift.low <= 0 <= drift.high else 'throughput was not steady'}."
+    unsteady = drift.low > STEADY_DRIFT or drift.high < -STEADY_DRIFT
+    return f"{text}; {'throughput was not steady' if unsteady else 'the drift of throughput is inconclusive'}."
 
 
 def soak_details(windows: Sequence[SoakWindow]) -> list[str]:

@@ -178,7 +178,7 @@ STUDY = Study(
         "class_tenants": "tenants of the class",
         "loaded_tenants": "tenants with load",
         "class_share": "share of the mix",
-        "has_to_keep": "each tenant has to keep",
+        "has_to_keep": "has to keep",
         "throughput_alone": "throughput alone",
         "classes_alone": "one tenant of each class alone",
         "tenant_table": "databases of the table by class",

@@ -259,14 +259,19 @@ def misses(options: DensityOptions, results: Sequence[TrialResult], result: Tria
 
 
 def late_shares(part: TrialResult, objective: LatencyObjective) -> list[float]:
-    """Return the share of late transactions of each tenant over all phases. 0 without a transaction."""
+    """Return the share of late transactions of each tenant over all phases. A tenant that made none has only late ones.
+
+    If none of its transactions was in the sample, the share is unknown, which is no miss.
+    """
     logged: Counter[str] = Counter()
+    made: Counter[str] = Counter()
     late: Counter[str] = Counter()
     for phase in part.phases:
         for tenant in phase.targets:
             logged[tenant.target] += round(tenant.values.get("logged_tx", 0.0))
             late[tenant.target] += round(tenant.values.get(f"late_{objective.key}_tx", 0.0))
-    return [late[name] / count if count else 0.0 for name, count in logged.items()]
+            made[tenant.target] += tenant.throughput > 0
+    return [late[name] / count if count else float(not made[name]) for name, count in logged.items()]
 
 
 def tallies_of(options: DensityOptions, search: Search, results: Sequence[TrialResult]) -> dict[float, pass_search.Tally]:
@@ -292,6 +297,11 @@ def fault_alone(options: DensityOptions, results: Sequence[TrialResult]) -> str:
             throughput = statistics.fmean(alone_throughput(results, one))
             return f"class {one.name} misses {needs(options, one)} even alone, by {failed[0]}; it makes {throughput:,.0f} tps"
     return ""
+
+
+def who_keeps(one: TenantClass) -> str:
+    """Return whether each tenant has to keep what a class needs, or all on average."""
+    return "Each" if one.objectives or one.rate is not None else "On average, each"
 
 
 def needs(options: DensityOptions, one: TenantClass) -> str:

@@ -30,6 +30,7 @@ from pgherd.studies.density.tenants import (
     search_of,
     tallies_of,
     tenant_throughputs,
+    who_keeps,
 )
 from pgherd.study import objectives as judged
 from pgherd.study import wait_event_columns, wait_events
@@ -170,7 +171,9 @@ def _details(
 ) -> list[str]:
     """Return sentences on the two sizes that decide the answer, and on what each class has to keep."""
     sentences = [] if options.tenant_table is None else [options.tenant_table.summary()]
-    sentences += [f"Each tenant of class {one.name} has to keep {needs(options, one)}." for one in options.tenants if not one.idle]
+    for one in options.tenants:
+        if not one.idle:
+            sentences.append(f"{who_keeps(one)} tenant of class {one.name} has to keep {needs(options, one)}.")
     for size in (limit.value, limit.failing):
         if size is None:
             continue

@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 
 from pgherd.model.analysis import Finding
+from pgherd.model.result import clean_or_all
 from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, SERIES, VERMILLION, data
@@ -71,18 +72,27 @@ def values(inputs: FigureInputs) -> Figure:
 def host(inputs: FigureInputs) -> Figure:
     """Draw the CPU of the command and of the whole host by trial."""
     bars: list[dict[str, Any]] = []
-    for result in inputs.results:
+    finished = [result for result in inputs.results if result.error is None]
+    sampled = [result for result in finished if any(phase.busy_cores() is not None for phase in result.phases)]
+    counted = {result.id for result in clean_or_all(sampled)}
+    means: dict[str, list[float]] = {kind: [] for kind in _CPU_KINDS}
+    for result in finished:
         for phase in result.phases:
             busy = phase.busy_cores()
             command = sum(target.client_cpu or 0.0 for target in phase.targets)
             if busy is not None:
-                bars.append({"x": int(result.id), "kind": _CPU_KINDS[0], "y": min(command, busy)})
-                bars.append({"x": int(result.id), "kind": _CPU_KINDS[1], "y": max(busy - command, 0.0)})
+                for kind, cores in zip(_CPU_KINDS, (min(command, busy), max(busy - command, 0.0)), strict=True):
+                    bars.append({"x": f"{int(result.id)}{' (tainted)' if result.tainted else ''}", "kind": kind, "y": cores})
+                    if result.id in counted:
+                        means[kind].append(cores)
     if not bars:
         raise FigureUnavailable("the host's CPU was not sampled")
-    command, others = (statistics.fmean(bar["y"] for bar in bars if bar["kind"] == kind) for kind in _CPU_KINDS)
+    command, others = (statistics.fmean(means[kind]) for kind in _CPU_KINDS)
     sentence = f"The host used {brief(command + others)} cores while the command ran, {brief(command)} of them for the command"
-    subtitle = "Mean over each trial. The command's CPU is the CPU time of its terminated processes ÷ its duration."
+    subtitle = (
+        "Mean over each trial, in the title over the clean ones if there are any. The command's CPU is the CPU time of its terminated "
+        "processes ÷ its duration."
+    )
     order = list(dict.fromkeys(bar["x"] for bar in bars))
     x = alt.X("x:O", sort=order, title="trial", axis=alt.Axis(labelAngle=0))
     y = alt.Y("y:Q", stack="zero", title="CPU in use, cores", scale=alt.Scale(nice=True, zero=True))

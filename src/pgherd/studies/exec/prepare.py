@@ -108,7 +108,7 @@ def _values(request: ExecRequest) -> tuple[ExtractedValue, ...]:
         except ValidationError as error:
             fault = error.errors()[0]
             name_rule = "a name consists of letters, digits and _"
-            reason = name_rule if fault["loc"] == ("name",) else fault["msg"].removeprefix("ExtractedValue error, ")
+            reason = name_rule if fault["loc"] == ("name",) else fault["msg"].removeprefix("Value error, ")
             raise UsageError(f"--extract {name}={pattern}: {reason}") from None
     return tuple(values)
 
@@ -168,5 +168,5 @@ def _choices(options: ExecOptions, account: str | None, left: str) -> list[str]:
         choices.append(f"The command ends by itself. After {format_seconds(options.timeout)} its trial fails (--timeout).")
     else:
         choices.append(f"pgherd stops the command with SIGTERM after {format_seconds(options.warmup + options.duration)}.")
-    choices += [f"ExtractedValue from the output: {value.name}{f' ({value.unit})' if value.unit else ''}." for value in options.extract]
+    choices += [f"Value from the output: {value.name}{f' ({value.unit})' if value.unit else ''}." for value in options.extract]
     return [*choices, f"Command: {shlex.join(options.command)}"]

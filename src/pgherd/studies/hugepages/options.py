@@ -55,7 +55,7 @@ class HugepagesRequest(BlocksRequest):
     clients: int | None = redefined(BlocksRequest, "clients", None, computed="10")
     duration: Duration | None = redefined(BlocksRequest, "duration", Duration("8s"))
     start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="restarted; fresh if the load writes")
-    time_budget: Duration | None = redefined(BlocksRequest, "time_budget", None, computed="6m50s")
+    time_budget: Duration | None = redefined(BlocksRequest, "time_budget", None, computed="7m20s")
 
 
 def propose(options: HugepagesOptions, results: Sequence[TrialResult]) -> Proposal:

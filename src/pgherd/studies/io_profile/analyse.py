@@ -13,7 +13,7 @@ from pgherd.analysis import histogram
 from pgherd.analysis.checkpoints import RULE
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 from pgherd.model.analysis import Analysis, Finding
-from pgherd.model.result import TrialResult
+from pgherd.model.result import TrialResult, clean_or_all
 from pgherd.studies.io_profile import external_server
 from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.studies.io_profile.trial_profile import TrialProfile, profile_of, quantile_ms
@@ -21,7 +21,7 @@ from pgherd.study.comparison import analyse as compare
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.device_io import series_numbers
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, trial_warnings
+from pgherd.study.grade import fallback_warnings, grade_of, judge_answer, qualify_answer, trial_warnings
 
 SOURCE = "Gary Little, n0derunner.com"
 BURST_RATIO = f"bursts of data writes at about 10 × the WAL's rate ({SOURCE})"
@@ -39,7 +39,7 @@ MIN_CHECKPOINTS = 2
 
 Row = dict[str, Finding | str | int | float | None]
 _MEAN = "mean over trials, Student's t interval"
-_LOGS = "logged transactions of all trials; during: the transaction overlaps a checkpoint"
+_LOGS = "logged transactions of the trials that count; during: the transaction overlaps a checkpoint"
 _NO_PG_STAT_IO = "pg_stat_io needs PostgreSQL 16"
 _NO_STALL_DATA = "too few seconds or too few writes to detect stalls"
 
@@ -62,7 +62,7 @@ def analyse(options: IoProfileOptions, results: Sequence[TrialResult]) -> Analys
     if options.trace_unavailable:
         io_warnings.insert(0, f"The share of requests under 1 ms is unknown: {options.trace_unavailable}")
     if options.single:
-        return _single(options, results, findings, tables, io_warnings)
+        return _single(options, results, by_variant[options.baseline], findings, tables, io_warnings)
     comparison = compare.analyse(options, results)
     answer = comparison.answer.removesuffix(".")
     extra = _extra(options, by_variant, rows)
@@ -92,8 +92,7 @@ def _by_variant(options: IoProfileOptions, results: Sequence[TrialResult]) -> di
     for variant in options.variants:
         names = {variant.name, options.aa_variant} if variant.name == options.baseline else {variant.name}
         trials = [result for result in results if options.single or result.trial.point.get(VARIANT) in names]
-        used = [result for result in trials if not result.tainted] or trials
-        by_variant[variant.name] = [profile for result in used if (profile := profile_of(result)) is not None]
+        by_variant[variant.name] = [profile for result in clean_or_all(trials) if (profile := profile_of(result)) is not None]
     return by_variant
 
 
@@ -294,19 +293,23 @@ def _checkpoint_rows(variant: str, trials: Sequence[TrialProfile]) -> list[Row]:
 def _single(
     options: IoProfileOptions,
     results: Sequence[TrialResult],
+    trials: Sequence[TrialProfile],
     findings: dict[str, Finding],
     tables: dict[str, list[Row]],
     io_warnings: list[str],
 ) -> Analysis:
-    """Return the analysis of a run with one variant."""
+    """Return the analysis of a run with one variant, from the profiles of the trials that count."""
     warnings = trial_warnings(results)
     if not tables["io_profile"]:
         return Analysis(answer="No result: no trial finished with an I/O view.", grade="C", warnings=warnings + io_warnings)
     clean = {result.trial.key() for result in results if not result.tainted}
-    grade = grade_of([bool(clean)], clean, results, whole=len(clean) >= LEAST)
+    few = _too_few_checkpoints(options, trials)
+    grade, reason = judge_answer(grade_of([bool(clean)], clean, results, whole=len(clean) >= LEAST), [few] if few else [])
     warnings += fallback_warnings([bool(clean)])
+    if len(trials) < LEAST:
+        warnings.append(f"No interval: fewer than {LEAST} usable trials")
     if "checkpoints" in tables:
-        answer = answer_of(options, findings)
+        answer = answer_of(options, findings, few)
         next_steps = ["the table 'io': each device separately", "the table 'checkpoints': each checkpoint in the server's log"]
     else:
         answer = external_server.answer_of(findings)
@@ -314,6 +317,7 @@ def _single(
     return Analysis(
         answer=qualify_answer(answer, grade),
         grade=grade,
+        grade_reason=reason,
         findings=findings,
         tables=tables,
         warnings=[*warnings, *io_warnings],
@@ -321,8 +325,8 @@ def _single(
     )
 
 
-def answer_of(options: IoProfileOptions, findings: Mapping[str, Finding]) -> str:
-    """Return the answer for a single server."""
+def answer_of(options: IoProfileOptions, findings: Mapping[str, Finding], few: str = "") -> str:
+    """Return the answer for a single server. ``few``: the trials have too few checkpoints ('': they have enough)."""
     tps = _number(findings.get("throughput"), "{:,.0f} tps")
     start = f"At {tps}" if tps else "For this server"
     if options.memory_ratio is not None:
@@ -337,6 +341,7 @@ def answer_of(options: IoProfileOptions, findings: Mapping[str, Finding]) -> str
     else:
         in_checkpoints = findings["stalls_in_checkpoints"].value or 0.0
         parts = [f"{start} WAL writes stalled {stalls.value:.2g} × per trial, {in_checkpoints:.2g} × in checkpoints"]
+    parts += [few] if few else []
     ratio = findings.get("p95_checkpoint_ratio")
     if ratio is not None and ratio.value is not None:
         parts.append(f"p95 latency during checkpoints is {ratio.value:.2f} × the p95 between them")
@@ -389,11 +394,12 @@ def warnings_of(options: IoProfileOptions, by_variant: Mapping[str, Sequence[Tri
 def _variant_warnings(options: IoProfileOptions, trials: Sequence[TrialProfile]) -> list[str]:
     if not trials:
         return ["no trial finished with an I/O view"]
-    if all(trial.external for trial in trials):
-        return _too_few_checkpoints(trials, "a --duration of several times the server's checkpoint_timeout")
-    warnings = []
-    if options.memory_ratio is None:
-        warnings += _too_few_checkpoints(trials, "a longer --duration or a shorter --checkpoint-timeout")
+    external, few = all(trial.external for trial in trials), _too_few_checkpoints(options, trials)
+    several = "a --duration of several times the server's checkpoint_timeout"
+    remedy = several if external else "a longer --duration or a shorter --checkpoint-timeout"
+    warnings = [f"{few}. Use {remedy}"] if few else []
+    if external:
+        return warnings
     if options.memory_ratio is None and not all(trial.wal_separate for trial in trials):
         warnings.append(
             "the WAL has no device to itself, so its device I/O is unknown and stalls are detected by the flushes of data and WAL. "
@@ -407,14 +413,12 @@ def _variant_warnings(options: IoProfileOptions, trials: Sequence[TrialProfile])
     return warnings + disagreements(trials)
 
 
-def _too_few_checkpoints(trials: Sequence[TrialProfile], remedy: str) -> list[str]:
-    """Return a warning if a trial has fewer checkpoints than conclusions on them need."""
+def _too_few_checkpoints(options: IoProfileOptions, trials: Sequence[TrialProfile]) -> str:
+    """Return that a trial has fewer checkpoints than conclusions on them need. '' if it has enough, or if none are drawn."""
     counts = [count for trial in trials if (count := trial.checkpoint_count) is not None]
-    if not counts or (checkpoints := statistics.median(counts)) >= MIN_CHECKPOINTS:
-        return []
-    return [
-        f"too few checkpoints for conclusions on them: {checkpoints:.2g} per trial, at least {MIN_CHECKPOINTS} are needed. Use {remedy}"
-    ]
+    if options.memory_ratio is not None or not counts or (checkpoints := statistics.median(counts)) >= MIN_CHECKPOINTS:
+        return ""
+    return f"too few checkpoints for conclusions on them: {checkpoints:.2g} per trial, at least {MIN_CHECKPOINTS} are needed"
 
 
 def disagreements(trials: Sequence[TrialProfile]) -> list[str]:

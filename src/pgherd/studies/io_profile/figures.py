@@ -8,6 +8,7 @@ from __future__ import annotations
 import altair as alt
 
 from pgherd.analysis import histogram
+from pgherd.model.result import clean_or_all
 from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, VERMILLION, data
@@ -31,13 +32,8 @@ def latency(inputs: FigureInputs) -> Figure:
     curves: dict[str, list[dict[str, object]]] = {}
     texts = []
     for variant in dict.fromkeys(_variant(result.trial.point) for result in inputs.results):
-        latencies = [
-            phase.io.latency
-            for result in inputs.results
-            if _variant(result.trial.point) == variant and result.error is None
-            for phase in result.phases
-            if phase.io is not None
-        ]
+        of_variant = [result for result in inputs.results if _variant(result.trial.point) == variant and result.error is None]
+        latencies = [phase.io.latency for result in clean_or_all(of_variant) for phase in result.phases if phase.io is not None]
         rows: list[dict[str, object]] = []
         p95 = []
         for name, key in ((_DURING, "inside"), (_BETWEEN, "outside")):
@@ -58,7 +54,7 @@ def latency(inputs: FigureInputs) -> Figure:
     ends = [float(str(row["x"])) for rows in curves.values() for row in rows]
     panels = [_panel(variant, rows, (min(ends), max(ends)), last=variant == list(curves)[-1]) for variant, rows in curves.items()]
     title = f"p95 latency: {'; '.join(texts)}"
-    subtitle = "Logged transactions of all trials. During: the transaction overlaps a checkpoint."
+    subtitle = "Logged transactions of the clean trials, or of all if none is clean. During: the transaction overlaps a checkpoint."
     chart = alt.vconcat(*panels, spacing=12).properties(title=chart_style.title(title, subtitle))
     return Figure(title, chart, (TRIALS, "trials/*/drivers"))
 

@@ -29,13 +29,15 @@ KEPT_CHECKS = ("not-client-bound", "io-bound")
 class IoProfileOptions(CompareOptions):
     """Complete options of an io-profile run. A single server has ``repeats`` trials. Several variants are compared in blocks.
 
-    ``memory_ratio`` is the size of the database as a multiple of the container's memory (None: the database is cached).
+    With ``fixed_budget`` the user gave the time budget, so trials of a single server that exceed it are left out. Otherwise it limits only
+    their reruns. ``memory_ratio`` is the size of the database as a multiple of the container's memory (None: the database is cached).
     ``checkpoint_timeout`` is the time between checkpoints in seconds. ``trace_unavailable`` is the reason why block requests are not traced
     although ``memory_ratio`` needs it ('' if they are traced, or if no trace is needed).
     """
 
     variants: tuple[Variant, ...] = Field(min_length=1)
     repeats: int = Field(3, ge=1)
+    fixed_budget: bool = False
     memory_ratio: float | None = None
     checkpoint_timeout: float | None = None
     trace_unavailable: str = ""
@@ -90,13 +92,18 @@ def propose(options: IoProfileOptions, results: Sequence[TrialResult]) -> Propos
     planned = [trial(options, number) for number in range(options.repeats)]
     missing = tuple(planned_trial for planned_trial in planned if planned_trial.key() not in finished)
     max_trials = options.repeats + options.max_reruns
-    if missing:
+    spent = sum(result.ended - result.started for result in results)
+    fits = spent + (spent / len(results) if results else 0.0) <= options.time_budget
+    if missing and not options.fixed_budget:
         return Proposal(trials=missing, max_trials=max_trials)
+    if missing and fits:
+        return Proposal(trials=missing[:1], max_trials=max_trials)
+    if missing:
+        reason = f"the budget of {options.time_budget:g} s is used up; {len(results)} of {options.repeats} planned trials were run"
+        return Proposal(stop=reason, max_trials=len(results))
     tainted = [result for result in results if result.tainted]
     reruns = len(results) - options.repeats
-    spent = sum(result.ended - result.started for result in results)
-    seconds_per_trial = spent / len(results) if results else 0.0
-    if len(tainted) > reruns and reruns < options.max_reruns and spent + seconds_per_trial <= options.time_budget:
+    if len(tainted) > reruns and reruns < options.max_reruns and fits:
         rerun = tainted[reruns]
         return Proposal(trials=(trial(options, len(results), f"rerun of trial {rerun.id}"),), max_trials=max_trials)
     reason = f"{len(results)} trials were run" + (f", {len(tainted)} of them tainted" if tainted else "")

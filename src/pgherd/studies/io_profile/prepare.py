@@ -73,6 +73,7 @@ def prepare(node: Node, request: IoProfileRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     existing = _loads_existing(request)
     variants = _variants(request)
+    _require_applicable(request, variants)
     facts = gather(node)
     untraced = "" if request.memory_ratio is None else block_trace.refused(node)
     trace = request.trace_io or (request.memory_ratio is not None and not untraced)
@@ -119,6 +120,17 @@ def _loads_existing(request: IoProfileRequest) -> bool:
             given = "--dsn" if request.servers is None else "--servers"
             raise UsageError(f"--{option.replace('_', '-')} does not go with {given}: the server is external, and {reason}")
     return True
+
+
+def _require_applicable(request: IoProfileRequest, variants: Sequence[str]) -> None:
+    """Require that the options of a comparison are given only with variants, and ``repeats`` only without. Raises UsageError."""
+    if variants and request.repeats is not None:
+        raise UsageError(f"--repeats {request.repeats}: a comparison counts blocks, not repeats; give --max-blocks")
+    given = [name for name in _COMPARISON if getattr(request, name) != IoProfileRequest.model_fields[name].default]
+    if given and not variants:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')} applies only to a comparison; leave it out, or add --compare-setting or --variant"
+        )
 
 
 def _fields(
@@ -211,12 +223,12 @@ def _completed(
         comparison_options = {name: getattr(request, name) for name in _COMPARISON if name in request.model_fields_set}
         blocks = {} if request.max_blocks or request.time_budget else {"max_blocks": _min_blocks(len(variants))}
         fields = {
+            **({} if existing else {"start_state": "fresh", "interleave": "trials"}),
             **set_fields,
             **comparison_options,
             **blocks,
             "equivalence_margin": request.equivalence_margin,
             "variant": tuple(variants),
-            **({} if existing else {"start_state": "fresh", "interleave": "trials"}),
         }
         return comparison.prepare(node, _Comparison.model_validate(fields), dry)
     state = "fresh" if request.workload != "select-only" and request.memory_ratio is None else "restarted"
@@ -229,7 +241,14 @@ def _completed(
     variant = Variant(name=name, study="density", options=options.model_dump(mode="json"))
     each = options.duration + options.warmup + _OVERHEAD_S
     budget = request.time_budget if request.time_budget is not None else 1.5 * each * (request.repeats or REPEATS) + 30
-    single = IoProfileOptions(variants=(variant,), baseline=name, time_budget=budget, seed=options.seed, thresholds=options.thresholds)
+    single = IoProfileOptions(
+        variants=(variant,),
+        baseline=name,
+        time_budget=budget,
+        fixed_budget=request.time_budget is not None,
+        seed=options.seed,
+        thresholds=options.thresholds,
+    )
     return replace(prepared, options=single)
 
 

@@ -27,6 +27,9 @@ STREAMS = (1, 2, 4, 8, 16)
 MAX_STREAMS = 128
 IDLE_RATE = 1_000_000
 """Bits per second of the trial that measures the round trip time of an idle link. The rate is too low to fill a queue."""
+IDLE_LENGTH = 512
+"""Bytes of a write of this trial, of which there are 244 a second. iperf3's default of 128 KiB would queue on a slow link. Above 523 bytes
+older kernels take equal segments for full ones, and delay their acknowledgement."""
 IDLE = 0
 """Number of streams that identifies the trial of an idle link."""
 
@@ -69,12 +72,12 @@ class NetworkOptions(MeasuredOptions):
         return Deployment(hosts=ends, links=(link,))
 
     def load(self, streams: int) -> Load:
-        """Return the iperf3 load with ``streams`` streams. IDLE is one stream at IDLE_RATE."""
+        """Return the iperf3 load with ``streams`` streams. IDLE is one stream of small writes at IDLE_RATE."""
         options = {"reverse": "1"} if self.reverse else {}
         options |= {"window": str(self.window)} if self.window is not None else {}
         options |= {"congestion": self.congestion} if self.congestion is not None else {}
         if streams == IDLE:
-            options |= {"rate": str(IDLE_RATE)}
+            options |= {"rate": str(IDLE_RATE), "length": str(IDLE_LENGTH)}
         return Load(driver="iperf3", clients=max(1, streams), options=options)
 
 

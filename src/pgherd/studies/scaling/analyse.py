@@ -160,7 +160,7 @@ def _peak_text(curve: ScalingCurve) -> str:
 
 def _cores(curve: ScalingCurve) -> str:
     options = curve.options
-    if options.cpu_mode == "none":
+    if not options.cpu_limited:
         return f"{options.vcpus:g} core{'' if options.vcpus == 1 else 's'}"
     return f"{options.vcpus:g} vCPU"
 

@@ -28,6 +28,7 @@ _LIMITS = {
     "host-cpu": limited_by_host("limited by the host's cores"),
     "cpu-quota": ("limited by the CPU quota", SKY, BLUE, "diamond"),
     "cpuset": ("limited by the CPU set", SKY, BLUE, "diamond"),
+    "vcpus": ("limited by the guest's vCPUs", SKY, BLUE, "diamond"),
     "storage": STORAGE,
     "lock-waits": ("limited by locks", VERMILLION, VERMILLION, "triangle-down"),
     "lwlock-waits": ("limited by lightweight locks", "#ffffff", VERMILLION, "triangle-down"),

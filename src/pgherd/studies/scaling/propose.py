@@ -22,7 +22,7 @@ from functools import lru_cache
 from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Deployment
 from pgherd.model.load import Phase
-from pgherd.model.result import TrialResult
+from pgherd.model.result import TrialResult, clean_or_all
 from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.studies.scaling import objective
 from pgherd.studies.scaling.options import CONTAINER, ScalingOptions, scripts_of
@@ -161,8 +161,7 @@ def medians(results: Sequence[TrialResult], variant: str) -> list[tuple[int, flo
             trials.setdefault(int(result.trial.point["clients"]), []).append(result)
     points = []
     for clients, group in sorted(trials.items()):
-        used = [result for result in group if not result.tainted] or group
-        points.append((clients, statistics.median(throughput(result) for result in used)))
+        points.append((clients, statistics.median(throughput(result) for result in clean_or_all(group))))
     return points
 
 

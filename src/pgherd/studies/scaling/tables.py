@@ -187,7 +187,7 @@ def variant_rows(servers: Mapping[str, DatabaseOptions]) -> list[Row]:
             "scale": options.scale,
             "protocol": options.protocol,
             "runtime": options.runtime,
-            "vcpus": options.vcpus if options.cpu_mode != "none" else None,
+            "vcpus": options.vcpus if options.cpu_limited else None,
             "settings": ", ".join(f"{setting}={options.settings.get(setting, 'default')}" for setting in differing) or "the same",
         }
         for name, options in servers.items()

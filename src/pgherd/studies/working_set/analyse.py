@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 from pgherd.analysis.intervals import mean_interval
+from pgherd.analysis.overcommitment import max_safe_overcommit
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.working_set.curves import SweepTrials, extra_memory, out_of_memory
@@ -29,7 +30,7 @@ from pgherd.studies.working_set.findings import (
 from pgherd.studies.working_set.options import MB, WorkingSetOptions, coordinate_of
 from pgherd.studies.working_set.propose import no_room
 from pgherd.study.findings import as_finding
-from pgherd.study.grade import fallback_warnings, grade, qualify_answer, shortened_list, trial_warnings, worst
+from pgherd.study.grade import fallback_warnings, grade, judge_answer, qualify_answer, shortened_list, trial_warnings, worst
 from pgherd.study.observation import Observation, observe
 from pgherd.study.repeats import Repeats, repeats
 from pgherd.study.trial_schedule import throughput
@@ -64,10 +65,12 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
     for trials in curves:
         findings |= _indirect_findings(trials)
     warnings += _warnings(options, curves, results)
-    run_grade = _grade(options, curves, results)
+    imprecise = [text for trials in curves if (text := _imprecise(options, trials))]
+    run_grade, reason = judge_answer(_grade(options, curves, results), imprecise)
     return Analysis(
         answer=qualify_answer(answer(options, findings), run_grade),
         grade=run_grade,
+        grade_reason=reason,
         findings=findings,
         tables={
             "working-set": summary_rows(options, curves),
@@ -105,11 +108,17 @@ def answer(options: WorkingSetOptions, findings: dict[str, Finding]) -> str:
             parts.append(f"{databases} would need {-room.value:,.0f} MB more, so that no overcommitment is safe")
         else:
             verb = "leaves" if count == 1 else "leave"
-            parts.append(
-                f"{databases} {verb} {room.value:,.0f} MB of headroom, so that up to {100 * safe.value:.0f} % overcommitment is safe"
-            )
+            parts.append(f"{databases} {verb} {room.value:,.0f} MB of headroom, {_safe_text(safe.value, safe.low)}")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _safe_text(value: float, low: float | None) -> str:
+    """Return the overcommitment that is safe: the low end of its interval. Without an interval none is called safe."""
+    if low is None:
+        return f"about {100 * value:.0f} % (no interval)"
+    percent = math.floor(100 * low)
+    return f"and up to {percent} % overcommitment is safe" if percent else "but no overcommitment is certainly safe"
 
 
 def _size_text(size: Finding, clients: int) -> str:
@@ -151,10 +160,23 @@ def _grade(options: WorkingSetOptions, curves: Sequence[SweepTrials], results: S
     return worst([grade(list(points.values()), results, complete=complete, wanted=1) for points in points_of_curves])
 
 
+def _imprecise(options: WorkingSetOptions, trials: SweepTrials) -> str:
+    """Return that a curve's knee is less precise than requested. '' if it is not."""
+    half_width = trials.knee.half_width
+    if half_width is None or half_width <= options.precision:
+        return ""
+    known = f"the knee is known to ±{100 * half_width:.3g} % only, not to ±{100 * options.precision:g} %"
+    return f"{_label(trials)}: {known}"
+
+
+def _label(trials: SweepTrials) -> str:
+    return f"{VARIED[trials.curve.sweep]}, {trials.curve.clients} clients"
+
+
 def _warnings(options: WorkingSetOptions, curves: Sequence[SweepTrials], results: Sequence[TrialResult]) -> list[str]:
     warnings = []
     for trials in curves:
-        curve, knee = f"{VARIED[trials.curve.sweep]}, {trials.curve.clients} clients", trials.knee
+        curve, knee = _label(trials), trials.knee
         points = _points(options, trials)
         tainted = [f"{size} MB" for size, point in points.items() if not point.clean]
         fallbacks = fallback_warnings([point.clean for point in points.values()], shortened_list(tainted))
@@ -165,11 +187,9 @@ def _warnings(options: WorkingSetOptions, curves: Sequence[SweepTrials], results
             warnings.append(f"{curve}: out of memory at {', '.join(map(str, trials.out_of_memory_sizes))} MB ({cause})")
         if trials.measured_sizes and knee.at is None:
             warnings.append(f"{curve}: {'unclear' if knee.kind == 'unclear' else 'no knee'}: {knee.note}")
-        if knee.half_width is not None and knee.half_width > options.precision and knee.kind == "knee":
-            warnings.append(
-                f"{curve}: the knee is known to ±{100 * knee.half_width:.0f} % only, not to ±{100 * options.precision:g} % as requested: "
-                "raise --time-budget"
-            )
+        if imprecise := _imprecise(options, trials):
+            remedy = "raise --time-budget" if options.refine else "give sizes closer to the knee"
+            warnings.append(f"{imprecise}: {remedy}")
     if "shared-buffers" in options.vary:
         memory = [result for result in results if result.trial.point.get("sweep") == "memory"]
         for clients in options.clients:
@@ -194,20 +214,37 @@ def _next_steps(options: WorkingSetOptions, findings: dict[str, Finding], curves
                 f"{name}: throughput has its knee at {knee.value:.0f} MB, but misses end at {misses.value:.0f} MB: see the curve in the "
                 "report for a bottleneck other than reads"
             )
-    sets = {trials.curve.clients: findings[_name(trials)].value for trials in curves if trials.curve.sweep == "memory"}
-    sizes = [f"{math.ceil(value)}MB" for _, value in sorted(sets.items(), reverse=True) if value is not None]
-    if sizes and len(sizes) == len(sets):
-        ends = ",".join(dict.fromkeys([sizes[0], sizes[-1]]))
-        source = options.scripts[0].source
-        builtin = options.workload != "pgbench" or source.startswith("builtin:")
-        workload = source.removeprefix("builtin:") if options.workload == "pgbench" else options.workload
-        load = (
-            f" --workload {workload} --scale {options.scale} --memory {options.configured_memory}MB" if builtin and not options.init else ""
-        )
-        steps.append(
-            f"pgherd consolidation{load} --working-set-size {ends}, and this run's other options of the workload: measure overcommitment"
-        )
+    sets = {trials.curve.clients: findings[_name(trials)] for trials in curves if trials.curve.sweep == "memory"}
+    ends = [finding.value if finding.high is None else finding.high for _, finding in sorted(sets.items(), reverse=True)]
+    sizes = [math.ceil(size) for size in ends if size is not None]
+    if sizes and len(sizes) == len(sets) and options.init is None and (command := _consolidation(options, sizes[0], sizes[-1])):
+        steps.append(f"{command} with this run's other options of the workload: measure overcommitment")
     return steps
+
+
+def _consolidation(options: WorkingSetOptions, busy: int, quiet: int) -> str:
+    """Return the command that measures overcommitment as far as these working sets (MB) are safe. '' if none is.
+
+    It has the largest and the smallest number of clients, with their working sets: consolidation's two databases take turns in them.
+    """
+    safe = math.floor(100 * max_safe_overcommit(2 * options.configured_memory, [busy, quiet]))
+    if safe == 0:
+        return ""
+    words = ["pgherd consolidation"]
+    source = options.scripts[0].source
+    if options.workload != "pgbench":
+        words.append(f"--workload {options.workload}")
+    elif source.startswith("builtin:"):
+        words.append(f"--workload {source.removeprefix('builtin:')}")
+    if options.workload == "random-block":  # consolidation's default differs
+        words.append(f"--update-percent {sum(script.weight for script in options.scripts if script.name == 'update')}")
+    words += [
+        f"--scale {options.scale} --memory {options.configured_memory}MB",
+        f"--busy-clients {max(options.clients)} --quiet-clients {min(options.clients)}",
+        f"--working-set-size {','.join(dict.fromkeys([f'{busy}MB', f'{quiet}MB']))}",
+        f"--overcommit {','.join(f'{percent / 100:g}' for percent in sorted({0, safe // 2, safe}))}",
+    ]
+    return " ".join(words)
 
 
 def _figure_curve(trials: SweepTrials) -> dict[str, object]:

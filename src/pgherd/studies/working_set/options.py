@@ -141,6 +141,11 @@ class WorkingSetRequest(SwapRequest, DatabaseRequest):
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
     start_state: State = redefined(DatabaseRequest, "start_state", "restarted")
 
+    @property
+    def adds_sizes(self) -> bool:
+        """Whether sizes near the knee follow the first ones. If the user lists sizes, none do."""
+        return not (self.memory_sizes or self.shared_buffers_sizes)
+
     @model_validator(mode="before")
     @classmethod
     def _null_is_default(cls, values: Any) -> Any:

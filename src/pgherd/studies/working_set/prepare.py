@@ -100,7 +100,7 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
             min_container=minimum,
             configured_memory=configured,
             database_size=database,
-            refine=not (request.memory_sizes or request.shared_buffers_sizes),
+            refine=request.adds_sizes,
             swap=swap,
             threads=request.threads or max(1, math.ceil(cpu.vcpus)),
             repeats=request.planned_repeats(1),

@@ -69,7 +69,7 @@ class ComparisonEstimates:
 
 Row = dict[str, Finding | str | int | float | None]
 
-EXECUTION_OPTIONS = frozenset({"seed", "time_budget", "max_reruns", "precision", "repeats", "fixed_repeats", "thresholds"})
+EXECUTION_OPTIONS = frozenset({"seed", "time_budget", "max_reruns", "precision", "repeats", "fixed_repeats", "fixed_budget", "thresholds"})
 """Options of the execution of a study. They do not affect what it measures, so they do not count as differences."""
 SETTINGS = "settings."
 DEFAULT_SUFFIX = " (by itself)"
