@@ -55,6 +55,8 @@ def test_a_list_is_read_and_its_passwords_stay_here(listed):
         ("servers: [alpha]", "server number 1 is a mapping .* but it is str"),
         ("servers: [{dsn: host=h}]", "server number 1: 'name' is missing"),
         ("servers: [{name: a}]", "server 'a' has either 'dsn' or 'service', but none is given"),
+        ('servers: [{name: a, dsn: " "}]', "server 'a' has either 'dsn' or 'service', but none is given"),
+        ('servers: [{name: a, dsn: host=h, direct: ""}]', "server 'a': 'direct' is empty"),
         ("servers: [{name: a, dsn: password=s3cret, service: s}]", "server 'a' has either 'dsn' or 'service', but both are given"),
         ("servers: [{name: a, dsn: host=h, capacity: -1}]", "server 'a': 'capacity': .*greater than 0, but it is -1"),
         ("servers: [{name: a, dsn: host=h, password: s3cret}]", "server 'a': 'password' is not an option"),

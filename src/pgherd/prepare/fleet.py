@@ -110,11 +110,13 @@ def _server(path: Path, number: int, entry: Any) -> ListedServer:
         server = ListedServer.model_validate(entry)
     except ValidationError as error:
         raise UsageError(f"{label}: {first_fault(error)}") from None
-    if bool(server.dsn) == bool(server.service):
-        given = "both are given" if server.dsn else "none is given"
+    if bool(server.dsn.strip()) == bool(server.service):  # an empty DSN would lead to libpq's default server
+        given = "both are given" if server.service else "none is given"
         raise UsageError(f"{label} has either 'dsn' or 'service', but {given}")
+    if server.direct is not None and not server.direct.strip():
+        raise UsageError(f"{label}: 'direct' is empty; give a DSN, or remove it")
     direct = None if server.direct is None else normalize_dsn(server.direct, f"{label}: direct")
-    return server.model_copy(update={"dsn": normalize_dsn(server.dsn or f"service={server.service}", label), "direct": direct})
+    return server.model_copy(update={"dsn": normalize_dsn(server.dsn.strip() or f"service={server.service}", label), "direct": direct})
 
 
 def found(server: ListedServer, info: ExternalDatabaseInfo, prometheus: PrometheusSource | None = None) -> FleetServer:
