@@ -400,3 +400,42 @@ def test_an_analysis_that_is_missing_is_said(baseline, runs):
     other = runs(17_000.0, 2, analysis=None)
     assert "is not finished" in refused(baseline, other)
     assert isinstance(baseline.record.analysis, Analysis) and gates.NOTE.endswith(".")
+
+
+# ---- what is lost
+
+
+def with_capacity(runs, seed: int, rate: float, capacity: float | None, grade: str = "A") -> GateRun:
+    run = runs(17_000.0, seed)
+    bounds = {} if capacity is None else {"low": capacity - 0.5, "high": capacity + 0.5, "confidence": 0.95}
+    findings = {
+        "capacity": Finding(value=capacity, unit="databases", n=9, note="" if capacity else "1 database already misses it", **bounds),
+        "rate": Finding(value=rate, unit="tps per database", n=1),
+    }
+    analysis = run.record.analysis.model_copy(update={"findings": findings, "grade": grade})
+    options = run.record.options | {"objectives": [{"percentile": 99, "limit_ms": 10}]}
+    return GateRun(run.name, run.record.model_copy(update={"analysis": analysis, "options": options}), run.results)
+
+
+def test_capacities_at_different_rates_are_not_compared(runs):
+    """Half of each run's throughput: a server that lost 30 % has the same number of databases at a lower rate."""
+    with pytest.raises(UsageError, match=r"are at 500 and 350 tps per database; give both runs the same rate, such as --rate 500"):
+        gate(with_capacity(runs, 1, 500, 12.0), with_capacity(runs, 2, 350, 12.0))
+    assert not gate(with_capacity(runs, 1, 500, 12.0), with_capacity(runs, 2, 500, 12.0)).failed
+
+
+def test_a_lost_capacity_fails_and_is_reported(runs):
+    outcome = gate(with_capacity(runs, 1, 500, 12.0), with_capacity(runs, 2, 500, None, grade="C"))
+    assert outcome.failed and outcome.comparisons[0].result == "inconclusive"
+    assert outcome.comparisons[0].change.value is None and "grade C" in outcome.answer
+    with pytest.raises(UsageError, match="'capacity' has no number in run"):
+        gate(with_capacity(runs, 1, 500, 12.0), with_capacity(runs, 2, 500, None))
+
+
+@pytest.mark.parametrize(("error", "share", "words"), [("out of memory", 1.0, "every trial of"), (None, 0.0, "made no transaction")])
+def test_a_point_at_which_the_run_died_or_made_nothing_fails(baseline, runs, error, share, words):
+    other = runs(17_000.0, 2)
+    last = other.results[-1].trial.point
+    lost = [scaled(result, share).model_copy(update={"error": error}) if result.trial.point == last else result for result in other.results]
+    outcome = gate(baseline, GateRun(other.name, other.record, lost))
+    assert outcome.failed and words in outcome.answer

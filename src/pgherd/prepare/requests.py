@@ -182,8 +182,8 @@ def json_schema() -> dict[str, Any]:
 Request = TypeVar("Request", bound=Model)
 
 FIXED = frozenset(
-    {"set", "variant", "host_cores", "host_memory", "run_as", "repeats", "duration", "warmup", "time_budget", "seed", "track"}
-    | {"threshold", "trace_io", "vm_memory_policy", "vm_idle_tax"}
+    {"set", "variant", "host_cores", "host_memory", "run_as", "repeats", "min_repeats", "duration", "warmup", "time_budget", "seed"}
+    | {"track", "threshold", "trace_io", "vm_memory_policy", "vm_idle_tax"}
     | CLUSTER_FIELDS
 )
 """Options that apply to the run as a whole: host budget, times, order of trials, memory policy of guests, tracing of devices."""

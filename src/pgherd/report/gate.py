@@ -14,11 +14,12 @@ from pgherd.model.errors import UsageError
 from pgherd.model.text import clean
 from pgherd.model.units import format_seconds
 from pgherd.report import gate_metrics, run_differences
+from pgherd.report.formatting import MISSING
 from pgherd.report.gate_metrics import GateRun, MetricLimit, MetricPair
 from pgherd.report.html_model import Table
 from pgherd.study.comparison import answers
 from pgherd.study.comparison.metrics import ComparedMetric
-from pgherd.study.findings import as_finding
+from pgherd.study.findings import as_finding, missing
 from pgherd.study.guests import EMULATION_REASON, FUNCTIONAL_TABLE
 
 ALL = "all points"
@@ -112,7 +113,17 @@ def gate(baseline: GateRun, run: GateRun, limits: Sequence[MetricLimit] = ()) ->
     limits = limits or [MetricLimit(gate_metrics.default_metric(run.record))]
     metrics = [limit for limit in limits if gate_metrics.is_metric(baseline, run, limit.name)]
     by_metric = {limit.name: gate_metrics.compared(baseline, run, limit.name) for limit in metrics}
-    by_finding = {limit.name: gate_metrics.finding(baseline, run, limit.name) for limit in limits if limit not in metrics}
+    unfit = [
+        f"run {each.name} has grade C: it is an indication only and supports no conclusion"
+        for each in (baseline, run)
+        if each.record.analysis is not None and each.record.analysis.grade == "C"
+    ]
+    missing_numbers = {} if not unfit else gate_metrics.without_number(baseline, run, [one.name for one in limits if one not in metrics])
+    by_finding = {
+        limit.name: gate_metrics.finding(baseline, run, limit.name)
+        for limit in limits
+        if limit not in metrics and limit.name not in missing_numbers
+    }
     count = sum(_count(pairs) for pairs in by_metric.values()) + len(by_finding)
     confidence = two_sample.joint(count)
     comparisons: list[Comparison] = []
@@ -123,15 +134,13 @@ def gate(baseline: GateRun, run: GateRun, limits: Sequence[MetricLimit] = ()) ->
             metric = gate_metrics.metric_of(limit.name, run.results)
             comparisons += _by_points(limit, metric, by_metric[limit.name], confidence, count)
             warnings += [f"{limit.name} at {pair.point} is omitted ({pair.reason})" for pair in by_metric[limit.name] if pair.pair is None]
+        elif limit.name in missing_numbers:
+            comparisons.append(_without_number(limit, missing_numbers[limit.name]))
         else:
             comparisons.append(_by_finding(limit, *by_finding[limit.name], confidence, count))
-    unfit = [
-        f"run {each.name} has grade C: it is an indication only and supports no conclusion"
-        for each in (baseline, run)
-        if each.record.analysis is not None and each.record.analysis.grade == "C"
-    ]
     if unfit:
         comparisons = [_unsupported(comparison, "a run of grade C supports no conclusion") for comparison in comparisons]
+    unfit += gate_metrics.lost(baseline, run) if metrics else []
     differences = run_differences.differences([(baseline.name, baseline.record), (run.name, run.record)])
     warnings = [*_of_platforms(baseline, run, differences), *warnings]
     return Gate(baseline, run, tuple(comparisons), differences, tuple(warnings), tuple(unfit))
@@ -212,6 +221,13 @@ def _by_finding(limit: MetricLimit, old: Finding, new: Finding, confidence: floa
     return Comparison(limit.name, label, "", old, new, _in_percent(change, count), limit.max_regression, better, result, None, change.note)
 
 
+def _without_number(limit: MetricLimit, absent: Finding) -> Comparison:
+    """Return the comparison of a finding that a run of grade C has no number for."""
+    better = gate_metrics.direction(limit, absent.unit)
+    label = clean(limit.name).replace("_", " ")
+    return Comparison(limit.name, label, "", None, None, missing("%", absent.note), limit.max_regression, better, "inconclusive")
+
+
 def _mean(values: Sequence[float], unit: str, *, exact: bool) -> Finding:
     if exact:
         return Finding(value=values[0], unit=unit, n=len(values), note="no interval: repeats do not differ")
@@ -265,9 +281,9 @@ def _some(names: Sequence[str], limit: int = 6) -> str:
 
 
 def change_text(change: Finding) -> str:
-    """Return ``−6.1 % (−11.0 … −0.9 %)``: a change in percent, as in every comparison."""
+    """Return ``−6.1 % (−11.0 … −0.9 %)``: a change in percent, as in every comparison. A dash without a number."""
     value, low, high = (None if part is None else 1 + part / 100 for part in (change.value, change.low, change.high))
-    return answers.as_change(1.0 if value is None else value, low, high)
+    return MISSING if value is None else answers.as_change(value, low, high)
 
 
 def result_text(comparison: Comparison) -> str:

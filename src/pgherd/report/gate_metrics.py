@@ -149,7 +149,49 @@ def finding(old: GateRun, new: GateRun, name: str) -> tuple[Finding, Finding]:
         if finite(findings[name].value) is None:
             raise UsageError(f"'{name}' has no number in run {run.name}: {clean(findings[name].note) or 'reason unknown'}")
         pair.append(findings[name])
+    if name.startswith("capacity"):
+        _require_equal_rates(old, new)
     return pair[0], pair[1]
+
+
+def without_number(old: GateRun, new: GateRun, names: Sequence[str]) -> dict[str, Finding]:
+    """Return name → the finding without a number, of findings that both runs have and one has no number for."""
+    before, after = (run.record.analysis.findings if run.record.analysis else {} for run in (old, new))
+    both = [(name, before[name], after[name]) for name in names if name in before and name in after]
+    return {name: one for name, *pair in both for one in pair if finite(one.value) is None}
+
+
+def _require_equal_rates(old: GateRun, new: GateRun) -> None:
+    """Require that databases had the same rate, because a number of databases at half of each run's throughput hides a loss."""
+    before, after = (run.record.analysis.findings.get("rate") if run.record.analysis else None for run in (old, new))
+    rates = [finite(before.value) if before else None, finite(after.value) if after else None]
+    if None not in rates and rates[0] != rates[1]:
+        raise UsageError(
+            f"the capacities of {old.name} and {new.name} are at {rates[0]:,.10g} and {rates[1]:,.10g} tps per database; "
+            f"give both runs the same rate, such as --rate {rates[0]:.10g}"
+        )
+
+
+def lost(old: GateRun, new: GateRun) -> list[str]:
+    """Return sentences about points of the baseline at which all trials of the run failed, or made nothing."""
+    tried = _all_points(new)
+    sentences = []
+    for key, (_, before) in _points(old).items():
+        point, trials = tried.get(key, ("", []))
+        if not trials:
+            continue
+        finished = [result for result in trials if result.error is None]
+        if not finished:
+            sentences.append(f"in run {new.name}, every trial of {point} failed: {clean(trials[0].error or '')}")
+        elif min(map(_made, before)) > 0 and min(map(_made, finished)) <= 0:
+            sentences.append(f"in run {new.name}, a trial of {point} made no transaction")
+    return sentences
+
+
+def _made(result: TrialResult) -> float:
+    """Return a trial's throughput. 1 for a study without it."""
+    value = METRICS["throughput"].extract(result)
+    return 1.0 if value is None else value
 
 
 def estimate(finding: Finding) -> Estimate:
@@ -160,15 +202,19 @@ def estimate(finding: Finding) -> Estimate:
 
 def _points(run: GateRun) -> Points:
     """Return the run's points with their finished trials. A comparison's baseline and its repetition are one point."""
+    points = {key: (text, [trial for trial in trials if trial.error is None]) for key, (text, trials) in _all_points(run).items()}
+    ordered = sorted((key for key, (_, trials) in points.items() if trials), key=lambda key: _sort_key(points[key][1][0]))
+    return {key: points[key] for key in ordered}
+
+
+def _all_points(run: GateRun) -> Points:
+    """Return the run's points with all their trials."""
     points: Points = {}
     for result in time_slices.split_variants(run.results):
         point = {name: _plain(name, value) for name, value in result.trial.point.items()}
         key = ",".join(f"{name}={value}" for name, value in sorted(point.items()))
-        points.setdefault(key, (point_text(point), []))
-        if result.error is None:
-            points[key][1].append(result)
-    ordered = sorted((key for key, (_, trials) in points.items() if trials), key=lambda key: _sort_key(points[key][1][0]))
-    return {key: points[key] for key in ordered}
+        points.setdefault(key, (point_text(point), []))[1].append(result)
+    return points
 
 
 def _sort_key(result: TrialResult) -> list[tuple[str, bool, float, str]]:

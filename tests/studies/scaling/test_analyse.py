@@ -343,3 +343,10 @@ def test_of_variants_without_an_interval(variants: Build, server: Any, shape: An
         "trials for an interval; "
         "linear up to 4 ('a'), 4 ('b') clients."
     )
+
+
+def test_variants_with_one_number_of_clients_have_no_peak(variants: Build, server: Any, shape: Any) -> None:
+    given = variants({"a": {}, "b": {"scale": 20}}, clients=(8,), repeats=5, time_budget=None)
+    answer = answer_of(given, server(given, {"a": shape(), "b": shape(each=20_000)}, noise=0.01))
+    assert answer.startswith("'a' makes ") and "peaks" not in answer
+    assert answer.endswith("; scaling is unknown with one number of clients.")

@@ -122,6 +122,15 @@ def test_what_versions_differ_in_by_themselves_is_told(monkeypatch):
     assert "jit" in request["settings"], "what is set differs in no default"
 
 
+def test_variants_with_fewer_cpus_have_databases_of_the_same_scale(monkeypatch):
+    monkeypatch.setattr(module, "choose_clients", lambda vcpus, **_: (1, round(20 * vcpus)))
+    asked = {"workload": "tpcb-like", "runtime": "process", "host_cores": 2}
+    variants = prepared(**asked, variant=("whole", "part:vcpus=1")).options.variants
+    assert [variant.options.scale for variant in variants] == [80, 80]
+    given = prepared(**asked, variant=("whole", "part:vcpus=1,scale=40")).options.variants
+    assert [variant.options.scale for variant in given] == [80, 40], "as the user sets it"
+
+
 def test_devices_that_any_variant_formats_are_typed_by_the_user(monkeypatch):
     complete = module._server
     devices = iter([(), ("/dev/sdz",)])

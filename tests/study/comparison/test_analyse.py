@@ -145,6 +145,25 @@ def test_several_variants_and_points_with_a_studys_own_findings(options, server,
     assert own["conclusion"] == "lower" and own["better_direction"] == "" and own["unit"]
 
 
+def test_a_variant_without_the_metric_is_named_and_costs_the_best_grade(options, server, simulate):
+    made = options({name: server(protocol=name) for name in ("prepared", "simple", "extended")}, metric="p95", time_budget=1e6)
+    results, _ = simulate(made, truth={"simple": 0.7}, noise=0.003).until_stop()
+    assert analyse(made, results).grade == "A"
+
+    def without(phase):
+        latency = [target.latency.model_copy(update={"p95": None}) for target in phase.targets]
+        targets = [target.model_copy(update={"latency": one}) for target, one in zip(phase.targets, latency, strict=True)]
+        return phase.model_copy(update={"targets": targets})
+
+    blind = [
+        result.model_copy(update={"phases": list(map(without, result.phases))}) if result.trial.point["variant"] == "extended" else result
+        for result in results
+    ]
+    found = analyse(made, blind)
+    assert found.grade == "B" and "extended was not compared, because it has no p95" in found.answer
+    assert found.answer.startswith("simple is slower than prepared")
+
+
 def test_a_steadier_metric_is_recommended_where_the_one_asked_for_cannot_tell(options, simulate):
     made = options(time_budget=1e6)
     results, _ = simulate(made, noise=0.1).until_stop()

@@ -191,7 +191,7 @@ def _around_peak(curve: ScalingCurve) -> str:
 def _variants_answer(curves: Sequence[ScalingCurve]) -> str:
     base, ratios = curves[0], ratio_findings(curves)
     load = f" ({scripts_of(base.options)})" if len({scripts_of(curve.options) for curve in curves}) == 1 else ""
-    verb = "makes up to" if not base.peak.candidates else "makes" if base.at_edge else "peaks at"
+    verb = "makes up to" if not base.peak.candidates else "makes" if base.at_edge or len(base.points) == 1 else "peaks at"
     where = f" with {clients_text(base.peak_clients)}" if base.peak.candidates else ""
     parts = [f"'{base.variant}' {verb} {_peak_text(base)}{where}{load}"]
     for curve in curves[1:]:
@@ -207,8 +207,9 @@ def _variants_answer(curves: Sequence[ScalingCurve]) -> str:
             parts.append(f"{text}: no significant difference (ratio {ratio.value:.2f}, {interval})")
         else:
             parts.append(f"{text}: {ratio.value:.2f} times that ({100 * (ratio.confidence or 0.95):.0f} % interval {interval})")
-    ends = ", ".join(f"{curve.region.end:g}{'' if curve.region.next else ' and more'} ('{curve.variant}')" for curve in curves)
-    return "; ".join([*parts, f"linear up to {ends} clients"]) + "."
+    several = [curve for curve in curves if len(curve.points) > 1]
+    ends = ", ".join(f"{curve.region.end:g}{'' if curve.region.next else ' and more'} ('{curve.variant}')" for curve in several)
+    return "; ".join([*parts, f"linear up to {ends} clients" if ends else "scaling is unknown with one number of clients"]) + "."
 
 
 # ---- warnings and next steps

@@ -42,16 +42,25 @@ def prepare(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
     # A single variant is compared with the unchanged request.
     texts = request.variant if len(request.variant) > 1 else (BASE, *request.variant)
     requests = expand(request.model_copy(update={"variant": ()}), texts, fixed=FIXED | _SHARED)
-    variants: dict[str, PreparedStudy] = {}
-    for name, variant_request in requests.items():
-        try:
-            variants[name] = _server(node, variant_request, dry)
-        except PgherdError as error:
-            raise type(error)(f"variant '{name}': {error}") from None
+    variants = {name: _variant(node, name, one, dry) for name, one in requests.items()}
+    # Variants with fewer vCPUs choose fewer clients, and so fewer branches. Fewer branches have more waits for locks.
+    chosen = [name for name, one in requests.items() if one.scale is None and not (one.script or one.dsn) and one.workload in _BRANCHES]
+    largest = max((_scaling(variants[name]).scale for name in chosen), default=0)
+    for name in chosen:
+        if _scaling(variants[name]).scale < largest:
+            variants[name] = _variant(node, name, requests[name].model_copy(update={"scale": largest}), dry)
     merged = _merge(variants)
     require_different(node, "variant", requests, {variant.name: variant.options for variant in _scaling(merged).variants})
     defaults = servers.describe_defaults(servers.differing_defaults(node, variants))
     return _with_budget(replace(merged, defaults_chosen=(*merged.defaults_chosen, *defaults)))
+
+
+def _variant(node: Node, name: str, request: ScalingRequest, dry: bool) -> PreparedStudy:
+    """Return the completed request of a variant, which messages name."""
+    try:
+        return _server(node, request, dry)
+    except PgherdError as error:
+        raise type(error)(f"variant '{name}': {error}") from None
 
 
 def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:

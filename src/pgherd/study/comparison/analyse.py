@@ -120,15 +120,15 @@ def _blocks_note(estimates: ComparisonEstimates) -> str:
 def _grade(estimates: ComparisonEstimates) -> Grade:
     """Return the grade.
 
-    A: every tainting check passed in the used blocks, a clean rerun replaced every tainted block, and the A/A pair shows no difference.
+    A: every variant was compared, every tainting check passed in the used blocks, a clean rerun replaced every tainted block, and the A/A
+    pair shows no difference.
     C: fewer than three clean blocks. B: all other cases.
     """
     if not estimates.clean or all(decision is None for decision in estimates.decided.values()):
         return "C"
     checks = [check for block in estimates.used for result in block.all for check in result.checks if check.severity == "taint"]
-    return (
-        "A" if all(check.result == "pass" for check in checks) and not _unreplaced_blocks(estimates) and not _aa_differs(estimates) else "B"
-    )
+    whole = None not in estimates.decided.values() and all(check.result == "pass" for check in checks)
+    return "A" if whole and not _unreplaced_blocks(estimates) and not _aa_differs(estimates) else "B"
 
 
 def _unreplaced_blocks(estimates: ComparisonEstimates) -> int:

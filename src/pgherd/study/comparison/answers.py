@@ -86,6 +86,7 @@ def answer(
     """Return the answer: the difference of each variant and of the A/A pair."""
     decisions = {variant: decision for variant, decision in decided.items() if decision is not None}
     parts = [_variant_text(options, metric, variant, decision, blocks) for variant, decision in decisions.items()]
+    parts += [f"{variant} was not compared, because it has no {metric.label}" for variant in decided if variant not in decisions]
     # Too few blocks affect all variants, so the reason is given once.
     parts += dict.fromkeys(decision.reason for decision in decisions.values() if decision.estimate.low is None)
     if aa_ratio is not None:
