@@ -148,6 +148,23 @@ def test_another_process_of_the_same_pid_is_left_alone(directory, changed):
     assert process.poll() is None
 
 
+@pytest.mark.parametrize(("was", "stopped"), [(False, [{"directory": "/d", "python": "/p"}]), (True, [])])
+def test_an_agent_that_nobody_hears_of_is_stopped(monkeypatch, was, stopped):
+    """The driver was ended, or its connection broke, after the agent had started."""
+
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    orders = []
+    monkeypatch.setattr(bootstrap, "act", lambda given: {"pid": 1, "start": 2, "directory": "/d", "python": "/p", "was": was})
+    monkeypatch.setattr(bootstrap, "_stop", orders.append)
+    monkeypatch.setattr(sys, "stdout", Closed())
+    with pytest.raises(BrokenPipeError):
+        bootstrap._main({"action": "start"})
+    assert orders == stopped
+
+
 def test_an_agent_that_runs_is_not_started_twice(directory, monkeypatch):
     path, process = directory
     monkeypatch.setenv("XDG_STATE_HOME", str(path))

@@ -45,6 +45,13 @@ def test_all_hosts_are_asked_side_by_side(pool):
     assert pool.all("echo", {"a": (1,), "c": (3,)}, timeout=5) == {"a": 1, "c": 3}
 
 
+def test_a_large_file_has_time_to_arrive(pool, monkeypatch):
+    timeouts = []
+    monkeypatch.setattr(pool, "call", lambda *_, timeout: timeouts.append(timeout) or "/there/dump.sql")
+    assert pool.put("a", "dump.sql", b"1") == "/there/dump.sql"
+    assert pool.put("a", "dump.sql", bytes(10**8)) and timeouts[1] > timeouts[0] + 99, "100 MB at 8 Mbit/s"
+
+
 def test_meanwhile_goes_on_until_all_have_answered(pool):
     requests = []
 

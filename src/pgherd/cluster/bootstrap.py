@@ -357,7 +357,12 @@ def _main(orders: dict[str, Any]) -> None:
         answer = {"failed": str(error)}
     except (OSError, subprocess.SubprocessError) as error:
         answer = {"failed": f"{type(error).__name__}: {error}"}
-    print(json.dumps(answer), flush=True)
+    try:
+        print(json.dumps(answer), flush=True)
+    except OSError:
+        if "pid" in answer and not answer.get("was"):  # no driver has recorded the agent, so none would stop it
+            _stop({"directory": answer["directory"], "python": answer["python"]})
+        raise
 
 
 if "orders" in globals():

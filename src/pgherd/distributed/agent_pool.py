@@ -18,6 +18,8 @@ POLL_INTERVAL_S = 0.25
 CALL_TIMEOUT_S = 60.0
 """Timeout of a call that does no work, in seconds."""
 _CALL_OFF_TIMEOUT_S = 30.0
+_SLOWEST_LINK = 1e6
+"""Bytes per second."""
 
 
 def _nothing() -> None:
@@ -73,6 +75,14 @@ class AgentPool:
             raise HostLost(host, self.lost[host]) from None
         except (PgherdError, OSError) as error:
             raise named(error, host) from None
+
+    def put(self, host: str, name: str, data: bytes) -> str:
+        """Store a file on a host, and return its path there. Raises HostLost.
+
+        The timeout grows with the size. Heartbeats notice a host that is lost meanwhile.
+        """
+        path: str = self.call(host, "put", name, data, timeout=CALL_TIMEOUT_S + len(data) / _SLOWEST_LINK)
+        return path
 
     def ask(self, host: str, method: str, *arguments: Any) -> Future[Any]:
         """Start a best-effort call. A failure does not mark the host as lost."""

@@ -28,6 +28,7 @@ from pgherd.distributed.template_distribution import TemplateDistribution
 from pgherd.drivers.driver import on_clock
 from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import PgherdError, TrialError
+from pgherd.model.load import transaction_timeout
 from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.node import secrets
@@ -260,7 +261,7 @@ class ClusterBackend:
         sent = self._files.setdefault(host, {})
         for path in sorted(files - set(sent)):
             name = f"{len(sent):03d}-{Path(path).name}"
-            sent[path] = self._pool.call(host, "put", name, Path(path).read_bytes())
+            sent[path] = self._pool.put(host, name, Path(path).read_bytes())
 
     def _report_step(self) -> None:
         """Report the current step of one of the hosts, if it is new."""
@@ -283,6 +284,7 @@ class ClusterBackend:
         self._require_clocks(parts, clocks)
         # Not trial.seconds(): drivers that end by themselves have no planned duration, only a limit.
         timeout = self._lead + sum(phase.warmup + phase.seconds for phase in trial.phases) + _CALL_TIMEOUT_S
+        timeout += transaction_timeout(max(phase.seconds for phase in trial.phases))  # for the last transactions
         tasks = _MeasuringTasks(trial, begin, watcher, lambda: clocks.add(self._pool.engine.offsets()), forwarder)
         drove: dict[str, HostWindows] = self._pool.all("run", arguments, timeout=timeout, meanwhile=tasks)
         needed = self._lead - min(report.ready for report in drove.values())

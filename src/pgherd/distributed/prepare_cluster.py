@@ -164,7 +164,7 @@ def prepare_over(engine: ClusterClient, study: str, asked: ClusterRequest, *, dr
         if runtime is not None and not capabilities_of(runtime).several_hosts:
             raise CapabilityError(_NO_GUESTS)
         first = roles.carry[0].name
-        files = UploadedFiles(partial(pool.call, first, "put"))
+        files = UploadedFiles(partial(pool.put, first))
         request = _for_hosts(use, files.send(_from_here(asked)), roles)
         by_each = study_of(study).each_host
         asking = {host.name: (study, request, dry) for host in (roles.carry if by_each else roles.carry[:1])}
