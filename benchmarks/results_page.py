@@ -72,12 +72,14 @@ LIMITS = {
         "limited storage, where the static pool of 75 % is in compressed swap, whose memory is taken off its limits."
     ),
     "limit_changes": (
-        "Only the case without swap. Cgroup v1 keeps a limit that the kernel refuses, so pgherd lowers it step by step to a little more "
-        "than the memory in use. For too large native pools each was refused. Of pg_balloon, every lower limit and no larger one has a "
-        "transaction of 104 to 111 ms, and of the native pool for the middle 7 of 12. The kernel likely throttles reclaim, which takes "
-        "100 ms. At 100 %, before any change, the balloon is empty, and its three trials have 84 to 94 thousand transactions per second "
-        "where the large native pool has 103 to 109. The cause is not known: an idle balloon has 1.003 (0.998 to 1.008) of the CPU per "
-        "transaction ([balloon](#balloon), 200 pairs)."
+        "Only the cases without swap and with swap in zram. Cgroup v1 keeps a limit that the kernel refuses, so pgherd lowers it step by "
+        "step to a little more than the memory in use. Without swap, none of 12 lower limits of pg_balloon was refused, and of too large "
+        "native pools each. With swap in zram, 8 of 12 of pg_balloon were: the server reads back what the kernel swaps out, and the "
+        "controller does not make room in time. Why is not known, so at 25 % there is no ratio. Without swap, every lower limit of "
+        "pg_balloon and no larger one has a transaction of 104 to 111 ms, and of the native pool for the middle 7 of 12. The kernel likely "
+        "throttles reclaim, which takes 100 ms. At 100 %, before any change, the balloon is empty, and has 0.87 of the throughput of the "
+        "large native pool. The cause is not known: an idle balloon has 1.003 (0.998 to 1.008) of the CPU per transaction "
+        "([balloon](#balloon), 200 pairs)."
     ),
     "throughput": "One database has one whole CPU, and pgherd has the other. This is the cost of pgbench's own reports. It does not show "
     "what pgherd takes from a full host, as [presence](#presence) does.",
