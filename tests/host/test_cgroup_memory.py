@@ -77,18 +77,41 @@ def test_one_attempt_under_v1_goes_from_anything_to_anything(before, expected) -
     assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (expected[0], sum(expected))
 
 
-@pytest.mark.parametrize("swap", [0, 50 * MB])
-def test_an_attempt_that_v1_refuses_leaves_a_limit_near_the_memory_in_use(swap) -> None:
-    node = v1(400 * MB, 400 * MB + swap)
+def test_an_attempt_that_v1_refuses_leaves_a_limit_near_the_memory_in_use() -> None:
+    node, swap = v1(400 * MB, 400 * MB), 0
     near = 300 * MB * 33 // 32
     for used, limit in ((300 * MB, near), (306 * MB, near), (200 * MB, 200 * MB * 33 // 32)):
         node.files["memory.usage_in_bytes"] = used
-        node.busy = 1 if swap else 0  # without swap it does not even try
         assert not cgroup_memory.try_limit(node, "/g", 100 * MB, swap, v2=False)
         assert node.files["memory.limit_in_bytes"] == limit, "it leaves what new connections need, and is never raised"
     node.files["memory.usage_in_bytes"] = 90 * MB
     assert cgroup_memory.try_limit(node, "/g", 100 * MB, swap, v2=False)
     assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (100 * MB, 100 * MB + swap)
+
+
+def test_with_swap_v1_limits_are_lowered_by_a_tenth_at_a_time() -> None:
+    """One write to the end would last as long as servers read back what the kernel swaps out."""
+    node, limits = v1(400 * MB, 500 * MB), []
+    node.files["memory.usage_in_bytes"] = 300 * MB
+    for _ in range(20):
+        reached = cgroup_memory.try_limit(node, "/g", 100 * MB, 100 * MB, v2=False)
+        limits.append(node.files["memory.limit_in_bytes"])
+        node.files["memory.usage_in_bytes"] = min(node.files["memory.usage_in_bytes"], limits[-1])
+        if reached:
+            break
+    assert limits[:3] == [300 * MB * 33 // 32, 270 * MB, 243 * MB] and limits[-1] == 100 * MB and len(limits) == 12
+    assert node.files["memory.memsw.limit_in_bytes"] == 200 * MB
+
+
+def test_memory_that_becomes_free_is_followed_before_v1_swaps() -> None:
+    """As pg_balloon makes it free: the limit stays just above the memory in use, and the kernel has nothing to swap out."""
+    node = v1(400 * MB, 500 * MB)
+    for used in (300, 250, 200, 150, 120):
+        node.files["memory.usage_in_bytes"] = used * MB
+        assert not cgroup_memory.try_limit(node, "/g", 100 * MB, 100 * MB, v2=False)
+        assert node.files["memory.limit_in_bytes"] == used * MB + max(4 * MB, used * MB // 32)
+    node.files["memory.usage_in_bytes"] = 90 * MB
+    assert cgroup_memory.try_limit(node, "/g", 100 * MB, 100 * MB, v2=False)
 
 
 def test_page_cache_does_not_keep_a_v1_limit_from_being_tried() -> None:

@@ -27,6 +27,8 @@ _LEAST_FREE = 4 * 2**20
 """Bytes above the memory in use at which a v1 limit stays meanwhile: connections that begin do not reach it."""
 _FREE_SHARE = 1 / 32
 """The same as a share of the memory in use: less than pg_balloon keeps available by default, so that it makes room."""
+_STEP_SHARE = 0.1
+"""Share of the memory in use that one attempt takes away under v1 with swap."""
 _OOM_LINE = re.compile(r"^(?:<\d+>)?\[\s*(\d+\.\d+)\] oom-kill:(.*)$", re.MULTILINE)
 _LINE_START = re.compile(r"^(?:<\d+>)?\[\s*(\d+\.\d+)\]", re.MULTILINE)
 
@@ -115,7 +117,8 @@ def try_limit(node: Node, group: str, memory: int, swap: int | None, *, v2: bool
 
     Under v2 each attempt reclaims by memory.high, and memory.max follows once the memory in use fits. memory.high then stays lowered until
     an attempt succeeds, so that processes are slowed down and not killed. Under v1 a refused limit has no effect; each attempt then lowers
-    the limit to a little more than the memory in use, so that pg_balloon sees that memory is short.
+    the limit to a little more than the memory in use, so that pg_balloon sees that memory is short. With swap, an attempt while no
+    memory became free lowers it by a share of the memory in use.
 
     Args:
         memory: bytes.
@@ -137,10 +140,13 @@ def try_limit(node: Node, group: str, memory: int, swap: int | None, *, v2: bool
 
 def _try_limit_v1(node: Node, group: str, memory: int, swap: int | None) -> bool:
     memory_file, sum_file = f"{group}/memory.limit_in_bytes", f"{group}/memory.memsw.limit_in_bytes"
-    if swap == 0 and (held := _held_v1(node, group)) > memory:
-        _approach_v1(node, group, memory, held)  # an attempt would look for pages to reclaim for a second, in vain
-        return False
-    for file, value in _v1_steps(node, memory_file, memory, sum_file, swap):
+    held = _held_v1(node, group)
+    if held > memory and (_approach_v1(node, group, memory, held) or swap == 0):
+        return False  # without swap, an attempt would look for pages to reclaim for a second, in vain
+    # With swap, the kernel reclaims until the limit fits, as long as it finds a page (mm/memcontrol.c, mem_cgroup_resize_max). Servers that
+    # read back what it swaps out can keep it from ending, and meanwhile no process notices a lower limit.
+    step = max(memory, int((1 - _STEP_SHARE) * held))
+    for file, value in _v1_steps(node, memory_file, step, sum_file, swap):
         try:
             node.write(file, str(value).encode())
         except OSError as error:
@@ -149,7 +155,7 @@ def _try_limit_v1(node: Node, group: str, memory: int, swap: int | None) -> bool
             if file == memory_file:
                 _approach_v1(node, group, memory, _held_v1(node, group))
             return False
-    return True
+    return step == memory
 
 
 def _held_v1(node: Node, group: str) -> int:
@@ -158,15 +164,19 @@ def _held_v1(node: Node, group: str) -> int:
     return int(text_of(node, f"{group}/memory.usage_in_bytes") or 0) - int(sum(cached.values()))
 
 
-def _approach_v1(node: Node, group: str, memory: int, held: int) -> None:
-    """Lower a limit that the kernel refuses to a little more than the ``held`` bytes, which are not page cache.
+def _approach_v1(node: Node, group: str, memory: int, held: int) -> bool:
+    """Lower a limit to a little more than the ``held`` bytes, which are not page cache. Return False if it is as low, or is refused.
 
     v1 keeps a refused limit as it was, which no process notices. A lower one is noticed. It is never raised again here.
     """
     lower = max(memory, held + int(max(_LEAST_FREE, _FREE_SHARE * held)))
-    if lower < int(text_of(node, f"{group}/memory.limit_in_bytes") or 0):
-        with contextlib.suppress(OSError):
-            node.write(f"{group}/memory.limit_in_bytes", str(lower).encode())
+    if lower >= int(text_of(node, f"{group}/memory.limit_in_bytes") or 0):
+        return False
+    try:
+        node.write(f"{group}/memory.limit_in_bytes", str(lower).encode())
+    except OSError:
+        return False
+    return True
 
 
 def empty(node: Node, group: str, *, v2: bool) -> None:
