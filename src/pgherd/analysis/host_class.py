@@ -152,10 +152,10 @@ def miss_probability(host: HostClass, needs: Mapping[str, float]) -> Finding:
                 certain = name
     if certain:
         return Finding(value=1.0, unit="fraction", n=1, method=f"the demand is above the capacity of {certain}")
-    note = f"at least, since the measured curve of {open_end} has no upper bound" if open_end else ""
+    unbounded = f"the measured curve of {open_end} has no upper bound" if open_end else ""
     if not measured:
-        return Finding(value=None, unit="fraction", n=0, note=note.removeprefix("at least, since ") or "no capacity has an interval")
-    method = f"normal capacity of {', '.join(measured)}"
+        return Finding(value=None, unit="fraction", n=0, note=unbounded or "no capacity has an interval")
+    method, note = f"normal capacity of {', '.join(measured)}", unbounded and f"at least, since {unbounded}"
     return Finding(value=1 - math.prod(1 - share for share in missed.values()), unit="fraction", n=len(measured), method=method, note=note)
 
 
