@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pgherd.host.storage import direct_io_works
-from pgherd.model.capabilities import capabilities_of
+from pgherd.model.capabilities import capabilities_of, is_cpu_limited
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
@@ -225,9 +225,7 @@ def _require_equal_cpu(schemes: Sequence[Scheme], containers: Containers, cpu: C
     Raises:
         UsageError: the run may use more.
     """
-    if capabilities_of(containers.runtime).own_kernel:  # a guest's vCPUs limit it
-        return
-    unlimited = [scheme for scheme in schemes if CPU_MODES.get(scheme, cpu.cpu_mode) == "none"]
+    unlimited = [scheme for scheme in schemes if not is_cpu_limited(containers.runtime, CPU_MODES.get(scheme, cpu.cpu_mode))]
     if unlimited and 2 * cpu.vcpus < containers.share.cores:
         raise UsageError(
             f"scheme {', '.join(unlimited)} has no CPU limit: both databases would get the {containers.share.cores:g} cores that the run "
