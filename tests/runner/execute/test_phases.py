@@ -25,6 +25,7 @@ from pgherd.model.result import TargetResult
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
+from pgherd.node.process import real_time
 from pgherd.runner.deploy.targets import TargetEndpoint
 from pgherd.runner.execute import driver_launch, phases
 from pgherd.runner.execute.phases import GuestSamplers
@@ -227,9 +228,11 @@ class Limited(Stage):
         super().__init__()
         self.refused, self.error = refused, error
         self.attempts = []
+        self.policies = []
 
     def try_memory(self, container, memory):
         self.attempts.append((container, memory))
+        self.policies.append(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
         if self.error is not None:
             raise self.error
         self.refused -= 1
@@ -250,6 +253,17 @@ def test_a_limit_is_tried_until_it_is_taken_and_given_back(play):
     (first, second), _ = play(limited(None, 500), stage)
     assert first.limited_after == {} and 0 < second.limited_after["db01"] < 0.3
     assert stage.attempts == [("db01", 500)] * 4 + [("db01", 1000)], "once more at the end of the phase"
+
+
+def test_limits_are_written_in_real_time(play):
+    """On a full host an ordinary thread waits for a CPU while the kernel should reclaim, for up to the whole phase."""
+    with real_time():
+        able = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
+    if not able:
+        pytest.skip("this user may not use SCHED_FIFO")
+    stage = Limited()
+    play(limited(500), stage)
+    assert stage.policies[:3] == [os.SCHED_FIFO] * 3
 
 
 class Reclaimed(Limited):

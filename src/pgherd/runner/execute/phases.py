@@ -239,7 +239,8 @@ def await_begin(node: Node, begin: float, resolver: TargetResolver, what: str = 
 class _MemoryLimits:
     """Memory limits of a phase, tried again until the kernel takes them or the phase ends.
 
-    A thread writes them: the kernel may reclaim memory during one write for longer than the phase lasts.
+    A thread writes them: the kernel may reclaim memory during one write for longer than the phase lasts. It runs in real time, because
+    on a full host an ordinary thread waited for a CPU nearly all the time, and the limit was taken late or never.
 
     ``after`` holds the seconds that each container's limit took. None: the kernel has not taken it, or only after the phase, or the
     container has left it again.
@@ -288,6 +289,7 @@ class _MemoryLimits:
             if self.after[container] is not None and not self._resolver.try_memory(container, memory):
                 self.after[container] = None
 
+    @real_time()
     def _run(self) -> None:
         try:
             while not self._ended.is_set() and self._attempt():
