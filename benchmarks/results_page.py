@@ -73,15 +73,15 @@ LIMITS = {
     ),
     "limit_changes": (
         "Only the cases without swap and with swap in zram. Cgroup v1 keeps a limit that the kernel refuses, so pgherd lowers it step by "
-        "step to a little more than the memory in use. Without swap, none of 12 lower limits of pg_balloon was refused, and of too large "
-        "native pools each. With swap in zram, 8 of 12 of pg_balloon were, so at 25 % there is no ratio: v1 "
-        "reclaimed within one write until the phase ended, because the server read back what was swapped out, and pg_balloon saw no lower "
-        "limit. Since then pgherd first lowers the limit to what is in use, as without swap. This was not measured again. "
+        "step to a little more than the memory in use. None of 24 lower limits of pg_balloon was refused. Without swap, each of too large "
+        "native pools was. With swap in zram, three of three trials of the large native pool ended by an OOM kill. An earlier measurement "
+        "with swap had 8 of 12 lower limits of pg_balloon refused: the thread that writes limits waited for a CPU nearly all the time, and "
+        "now runs in real time. The case without swap was measured before that change. "
         "Without swap, every lower limit of "
         "pg_balloon and no larger one has a transaction of 104 to 111 ms, and of the native pool for the middle 7 of 12. The kernel likely "
-        "throttles reclaim, which takes 100 ms. At 100 %, before any change, the balloon is empty, and has 0.87 of the throughput of the "
-        "large native pool. The cause is not known: an idle balloon has 1.003 (0.998 to 1.008) of the CPU per transaction "
-        "([balloon](#balloon), 200 pairs)."
+        "throttles reclaim, which takes 100 ms. At 100 %, before any change, the balloon is empty, and without swap had 0.84 of the "
+        "throughput of the large native pool. The cause is not known: an idle balloon has 1.003 (0.998 to 1.008) of the CPU per "
+        "transaction ([balloon](#balloon), 200 pairs). With swap no large native pool finished."
     ),
     "throughput": "One database has one whole CPU, and pgherd has the other. This is the cost of pgbench's own reports. It does not show "
     "what pgherd takes from a full host, as [presence](#presence) does.",
