@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
-from pgherd.postgres.settings import PRIVATE, ChosenSettings, buffers_for, choose_settings, differing, memory_needed, reload_or_restart
+from pgherd.postgres.settings import (
+    PRIVATE,
+    ChosenSettings,
+    buffers_for,
+    choose_settings,
+    differing,
+    max_wal_bytes,
+    memory_needed,
+    reload_or_restart,
+)
 
 MB = 2**20
 FIXTURES = Path(__file__).parents[1] / "fixtures/postgres"
@@ -45,6 +54,13 @@ def test_writes_get_room_to_grow_and_checkpoints_by_time() -> None:
     assert _mb(writes) > _mb(reads)
     assert "max_wal_size" in writes.settings
     assert "max_wal_size" not in reads.settings
+
+
+@pytest.mark.parametrize(
+    ("asked", "size"), [({}, 2**30), ({"max_wal_size": "4GB"}, 2**32), ({"max_wal_size": "512"}, 2**29), ({"max_wal_size": "0x400"}, 2**30)]
+)
+def test_the_size_of_wal_is_read_from_the_settings(asked: dict[str, str], size: int) -> None:
+    assert max_wal_bytes(asked) == size
 
 
 def test_reserved_pages_are_used_only_if_asked_for() -> None:

@@ -3,9 +3,10 @@
 import pytest
 
 from pgherd.host import huge_pages, ksm
+from pgherd.host.huge_pages import HugePagePool
 from pgherd.host.storage import Mount
 from pgherd.model.analysis import Proposal
-from pgherd.model.deployment import Container, Deployment, Host, VmMemoryPolicy, VmOptions, Volume
+from pgherd.model.deployment import Container, Deployment, Host, Server, VmMemoryPolicy, VmOptions, Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.model.units import Size
@@ -103,6 +104,26 @@ def test_memory_that_is_no_multiple_of_its_pages_is_refused(study):
         host_changes(LocalNode(), "any", STATIC, STATIC, 2**40)
 
 
+def test_more_disks_than_a_guest_can_have_are_refused(study):
+    def shared(count, **asked):
+        servers = tuple(Server(name=f"db{number}", bin="/pg", version="18.1", **asked) for number in range(count))
+        return Container(name="a", runtime="vm", memory=512 * MB, servers=servers)
+
+    study([shared(40)])
+    assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30) == ((), {})
+    study([guest("a")], [shared(41)])
+    with pytest.raises(UsageError, match="guest a needs 41 disks for its 41 servers, and a guest can have 40; lower --databases"):
+        host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)
+
+
+def test_volumes_count_as_disks():
+    asked = {"volumes": {"data": "v", "wal": "v"}, "tablespaces": ("v", "v")}
+    servers = tuple(Server(name=f"db{number}", bin="/pg", version="18.1", **asked) for number in range(11))
+    module._require_disks(Container(name="a", runtime="vm", servers=servers[:10]))
+    with pytest.raises(UsageError, match="needs 44 disks for its 11 servers"):
+        module._require_disks(Container(name="a", runtime="vm", servers=servers))
+
+
 def test_merging_is_a_change_where_it_is_off(study, monkeypatch):
     study([guest("a", merge=True)])
     monkeypatch.setattr(ksm, "check", lambda node: None)
@@ -165,6 +186,8 @@ def test_what_runs_guests_is_tried_unless_nothing_is_to_be_done(monkeypatch, tmp
 def test_by_what_guests_run_is_said(monkeypatch):
     beneath = Kernel("/boot/vmlinuz", "6.1.0-40-cloud-amd64", "/lib/modules/x", "unpacked"), Hypervisor("/q", "7.2", True, "kvm")
     monkeypatch.setattr(module.hypervisor, "groups_for", lambda found: ())
+    pools = {2 * MB: HugePagePool(2 * MB, 0, 0, 0, 0, {0: 0})}
+    monkeypatch.setattr(module.huge_pages, "pools", lambda node: pools)
     said = describe_guests(LocalNode(), beneath, VmOptions(pinned=True, huge_page=2 * MB), 64 * MB)
     assert said == (
         "Guests run by QEMU 7.2 with KVM; Linux 6.1.0-40-cloud-amd64 (unpacked); vCPU model 'host', machine q35; "
@@ -174,6 +197,14 @@ def test_by_what_guests_run_is_said(monkeypatch):
     monkeypatch.setattr(module.hypervisor, "version", lambda node: "7.2")
     for unknown in ((beneath[0], None), (None, None)):
         assert "KVM is probed when the first guest boots" in describe_guests(LocalNode(), unknown, None, 64 * MB)
+
+
+def test_huge_pages_on_several_numa_nodes_are_said_to_be_remote(monkeypatch):
+    beneath = Kernel("/boot/vmlinuz", "6.1", "/lib/modules/x", "installed"), Hypervisor("/q", "7.2", True, "tcg")
+    monkeypatch.setattr(module.huge_pages, "pools", lambda node: {2 * MB: HugePagePool(2 * MB, 0, 0, 0, 0, {0: 0, 1: 0})})
+    said = describe_guests(LocalNode(), beneath, VmOptions(pinned=True, huge_page=2 * MB), 64 * MB)
+    assert "may be on another NUMA node than their vCPUs, because the kernel reserves huge pages on all 2 nodes" in said
+    assert "NUMA" not in describe_guests(LocalNode(), beneath, VmOptions(pinned=True), 64 * MB)
 
 
 def test_root_says_why_it_runs_qemu_itself(monkeypatch):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pgherd.model.errors import UsageError
-from pgherd.model.units import format_bytes, parse_buffers
+from pgherd.model.units import format_bytes, parse_buffers, parse_bytes
 
 MB = 2**20
 
@@ -142,6 +142,15 @@ def _bytes_of(shared_buffers: str) -> int:
         return parse_buffers(shared_buffers)
     except UsageError:
         return 0
+
+
+def max_wal_bytes(settings: Mapping[str, str]) -> int:
+    """Return max_wal_size in bytes. Without it, or if its form is not known here, it is the default of PostgreSQL."""
+    size = settings.get("max_wal_size", "1GB")
+    try:
+        return parse_bytes(f"{size}MB" if size.isdecimal() else size)
+    except UsageError:
+        return 2**30
 
 
 def _defaults(major: int, clients: int, writes: bool, fits: bool) -> Iterable[SettingRow]:

@@ -30,7 +30,7 @@ from pgherd.runtimes.balloon_controller import moves, refuse_what_cannot_be_give
 from pgherd.runtimes.balloon_manager import entitlement_of
 from pgherd.runtimes.runtime_selection import choose
 from pgherd.runtimes.vm import hypervisor, kernel
-from pgherd.runtimes.vm.qemu import MEMORY_UNIT_BYTES
+from pgherd.runtimes.vm.qemu import MAX_DISKS, MEMORY_UNIT_BYTES
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
 from pgherd.study.study import study_of
 from pgherd.workloads.user_script import require_self_contained
@@ -206,14 +206,16 @@ def host_changes(
     ``budget`` is the memory that the run may use (bytes).
 
     Raises:
-        UsageError: the guests of a trial do not fit in the ``budget``, or a guest's memory is no multiple of its huge pages. With a
-            policy that moves balloons the sum of the guaranteed minima must fit, otherwise all memory.
+        UsageError: the guests of a trial do not fit in the ``budget``, a guest has too many disks, or a guest's memory is no multiple of
+            its huge pages. With a policy that moves balloons the sum of the guaranteed minima must fit, otherwise all memory.
         CapabilityError: this host lacks huge pages or KSM.
     """
     deployments = [trial.deployment for trial in study_of(study).propose(options, []).trials]
     together = [[container for _, container in one.containers() if capabilities_of(container.runtime).own_kernel] for one in deployments]
     require_known(getattr(options, "vm_memory_shares", {}), (one for guests in together for one in guests))
     for deployment, guests in zip(deployments, together, strict=True):
+        for guest in guests:
+            _require_disks(guest)
         if policy is not None and moves(policy.policy):
             balloon_controller.check(
                 [entitlement_of(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve
@@ -235,6 +237,16 @@ def host_changes(
         if not ksm.running(node):
             changes.append(f"merging of equal pages (KSM) switched on while guests run ({ksm.RUN})")
     return tuple(changes), page_counts
+
+
+def _require_disks(guest: Container) -> None:
+    """Require that a guest has room for the disks of its servers: data, and each part on a volume. Raises UsageError."""
+    disks = sum(len({"data", *server.volumes}) + len(server.tablespaces) for server in guest.servers)
+    if disks > MAX_DISKS:
+        raise UsageError(
+            f"guest {guest.name} needs {disks} disks for its {len(guest.servers)} servers, and a guest can have {MAX_DISKS}; "
+            "lower --databases, or give fewer options for volumes"
+        )
 
 
 def _require_fit(guests: Sequence[Container], overhead: int, budget: int) -> None:
@@ -362,11 +374,20 @@ def describe_guests(node: Node, beneath: Beneath, machine: VmOptions | None, ove
         model = "max" if known_hypervisor.functional_only else "host"
         by = f"{known_hypervisor.sentence()}; Linux {guest_kernel.release} ({guest_kernel.origin}); vCPU model '{model}', machine q35"
     options = machine or VmOptions()
+    pool = None if options.huge_page is None else huge_pages.pools(node).get(options.huge_page)
     details = [
         "each vCPU pinned to one CPU (vCPUs share CPUs if the guests have more vCPUs than the run has cores)"
         if options.pinned
         else "vCPUs not pinned",
         "ordinary pages" if options.huge_page is None else f"huge pages of {huge_pages.label(options.huge_page)}",
+        *(
+            [
+                f"guests' memory may be on another NUMA node than their vCPUs, because the kernel reserves huge pages on all "
+                f"{len(pool.nodes)} nodes (to avoid that, leave out --vm-huge-pages and bind pgherd to one node with numactl)"
+            ]
+            if pool is not None and len(pool.nodes) > 1
+            else []
+        ),
         *(["equal pages merged (KSM)"] if options.merge else []),
         f"estimated memory of each QEMU process without its guest's memory: {format_bytes(overhead)}",
     ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,17 @@ def test_a_kernel_that_can_be_unpacked_is_booted_unpacked(image_cache: Path, mon
     monkeypatch.setattr(kernel, "uncompressed", lambda data: pytest.fail("it is in the cache"))
     assert build(image_cache).boot == first.boot
     assert set(first.seconds) == {"kernel", "unpacking the kernel", "initramfs", "root image", "trying the hypervisor"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="QEMU runs as another user only for root")
+def test_a_cache_that_the_user_of_qemu_cannot_enter_is_opened(image_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "uncompressed", lambda data: b"\x7fELF")
+    (image_cache / "vm/kernel").mkdir(parents=True)
+    for path in (image_cache / "vm", image_cache / "vm/kernel"):
+        path.chmod(0o750)
+    build(image_cache)
+    for path in (image_cache / "vm", image_cache / "vm/kernel"):
+        assert path.stat().st_mode & 0o777 == 0o711, path
 
 
 def test_by_kvm_the_image_stays_as_it_is(image_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,46 @@ def test_what_does_not_fit_is_an_error_and_leaves_no_image(tmp_path: Path) -> No
     assert not (tmp_path / "image").exists()
 
 
+class Interrupted(LocalNode):
+    """Node on which packing the n-th disk is interrupted, or takes too long."""
+
+    def __init__(self, fails_at: int, error: BaseException) -> None:
+        super().__init__()
+        self.remaining, self.error = fails_at, error
+
+    def run(self, command: Command, timeout: float = 60.0) -> Completed:
+        if command.argv[0].endswith("mkfs.ext4"):
+            self.remaining -= 1
+            if self.remaining == 0:
+                raise self.error
+        return super().run(command, timeout)
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+@pytest.mark.parametrize(("error", "seen"), [(TimeoutError("too slow"), TrialError), (KeyboardInterrupt(), KeyboardInterrupt)])
+def test_packing_that_fails_leaves_no_image_and_can_be_repeated(tmp_path: Path, fails_at: int, error, seen) -> None:
+    copy = Template("k", str(cluster(tmp_path / "golden")), "15", (), False, MIB, {}, 0.0, 0.0, parts={})
+    node, images = Interrupted(fails_at, error), [str(tmp_path / "data.raw"), str(tmp_path / "wal.raw")]
+
+    def pack() -> list[disk_image.DiskImage]:
+        return disk_image.pack_template(
+            node, copy, str(tmp_path / "stage"), images[0], free=MIB, account=OURSELVES, wal=images[1], wal_mount="/w", wal_free=MIB
+        )
+
+    with pytest.raises(seen):
+        pack()
+    assert os.listdir(tmp_path) == ["golden"]
+    assert [disk.path for disk in pack()] == images
+
+
+def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "image").write_text("kept")
+    with pytest.raises(FileExistsError):
+        disk_image.make_file_system(LocalNode(), tmp_path / "d", tmp_path / "image", MIB, inodes=100)
+    assert (tmp_path / "image").read_text() == "kept"
+
+
 def test_without_mkfs_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_image.shutil, "which", lambda name, path=None: None)
     with pytest.raises(CapabilityError, match="install e2fsprogs"):

@@ -434,6 +434,16 @@ def test_pieces_of_a_guest_are_bounded(plain_guest, monkeypatch):
         plain_guest.read("/out")
 
 
+@pytest.mark.parametrize(("sent", "taken"), [(0, 0), (255, 255), (-15, -15), (256, -9), (-33, -9), (-65, -9), (10**250, -9)])
+def test_an_exit_code_that_no_process_has_is_that_of_a_killed_one(plain_guest, monkeypatch, sent, taken):
+    """The host looks for the name of a signal."""
+    plain_guest._told([b"ended", 77, sent, 0])
+    assert plain_guest.ended(77) == (taken, 0.0)
+    monkeypatch.setattr(plain_guest, "ask", lambda *_, **__: [sent, 0, b"", b""])
+    assert plain_guest.run(Command(["true"])).code == taken
+    assert taken >= 0 or signal.Signals(-taken).name
+
+
 def test_readings_without_an_end_are_not_fetched(plain_guest, monkeypatch, tmp_path):
     sampling = plain_guest.sample([], str(tmp_path / "spool"))
     real, head = plain_guest.ask, agent_tasks.RECORD.pack(1, 0, 2**32 - 1)

@@ -95,6 +95,18 @@ def test_torn_lines_are_passed_on_and_counted():
     assert len(list(spool)) == 2 and spool.torn == 8
 
 
+@pytest.mark.parametrize("index", [1, -1, 10**6])
+def test_a_reading_of_a_source_that_was_not_announced_is_dropped(index):
+    """It would be one of the host or of another guest."""
+    announced = announcement([SampleSource("cpu", "host", "file", "/proc/stat")], 0)
+    guests = [GuestSpool(name, [announced, reading(1.0, 0, STAT.format(1))], clock(0.0)) for name in ("db01", "db02")]
+    guests[0].lines.append(reading(2.0, index, STAT.format(2)))
+    found = [(at, who) for at, _, who, _ in Spool(merge([announced], guests))]
+    assert found == [(1.0, "guest:db01"), (1.0, "guest:db02")]
+    merged = list(merge([announced], [guests[1], guests[0]]))
+    assert len(merged) == 5 and not any('"t":2.0' in line for line in merged)
+
+
 def test_failures_keep_their_reason():
     source = [announcement([SampleSource("cpu", "host", "file", "/x")], 0), json.dumps({"t": 1.0, "i": 0, "raw": None, "error": "gone"})]
     spool = Spool(merge([], [GuestSpool("db01", source, clock(0.0))]))

@@ -61,6 +61,16 @@ def test_a_kernel_that_boots_by_kvm_makes_it_the_accelerator(tmp_path: Path) -> 
     assert not result.functional_only and result.sentence() == "QEMU 7.2.22 with KVM"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="QEMU runs as another user only for root")
+def test_the_cache_that_it_creates_can_be_entered_by_others(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        find(Qemu(), tmp_path)
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("cache", "cache/vm")] == [0o711, 0o711]
+
+
 @pytest.mark.parametrize(
     ("node", "reason"),
     [

@@ -88,6 +88,19 @@ def test_the_script_is_one_that_a_shell_accepts() -> None:
     subprocess.run(["sh", "-n"], input=initramfs.INIT.encode(), check=True)
 
 
+def test_a_disk_is_found_by_its_serial_without_a_process_for_each(tmp_path: Path) -> None:
+    """A guest has up to forty disks, and an emulated processor starts processes slowly."""
+    for name, serial in (("vda", "root"), ("vdb", "data"), ("vdc", "data-2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "serial").write_text(serial)
+    begin, end = initramfs.INIT.index("disk() {"), initramfs.INIT.index("shell=\n")
+    stubs = 'mkdir() { :; }; mount() { echo "$3 $4"; }; cat() { echo "a process"; }; stop() { echo "$*"; }\n'
+    calls = "disk data /srv/d; disk data-2 /srv/d-2; disk none /srv/n\n"
+    script = stubs + initramfs.INIT[begin:end].replace("/sys/block", str(tmp_path)) + calls
+    shown = subprocess.run(["sh"], input=script, capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines() == ["/dev/vdb /srv/d", "/dev/vdc /srv/d-2", "disk none cannot be mounted at /srv/n"]
+
+
 def test_the_words_that_the_kernel_is_told_are_understood() -> None:
     """The loop over the kernel's command line, taken out of the script, with its commands as echoes."""
     begin, end = initramfs.INIT.index("shell=\n"), initramfs.INIT.index("ip link set lo up")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import struct
 from pathlib import Path
 
@@ -90,6 +91,20 @@ def test_of_two_kernels_in_one_place_the_higher_version_comes_first(tmp_path: Pa
     home(tmp_path, "6.1.0-9-amd64")
     home(tmp_path, "6.1.0-10-amd64")
     assert [item.release for item in kernel._below(tmp_path, "installed")] == ["6.1.0-10-amd64", "6.1.0-9-amd64"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="QEMU runs as another user only for root")
+def test_the_user_of_qemu_may_enter_the_cache_of_guests_with_any_umask(tmp_path: Path) -> None:
+    (tmp_path / "old" / "vm").mkdir(parents=True)
+    (tmp_path / "old" / "vm").chmod(0o750)
+    before = os.umask(0o077)
+    try:
+        made = [kernel.make_home(str(tmp_path / "new" / "cache"), "kernel"), kernel.make_home(str(tmp_path / "old"))]
+    finally:
+        os.umask(before)
+    assert made == [tmp_path / "new/cache/vm/kernel", tmp_path / "old/vm"]
+    for path in (*made, *list(made[0].parents)[:3]):
+        assert path.stat().st_mode & 0o777 == 0o711, path
 
 
 def test_without_a_kernel_and_apt_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_a_guest_of_q35() -> None:
     assert "if=none,id=root,format=raw,file=/root.ext4,readonly=on" in argv
     assert "if=none,id=data,format=raw,file=/a,,b/data.raw,discard=unmap,werror=report,rerror=report,cache=none,aio=threads" in argv
     assert "if=none,id=wal,format=raw,file=/wal.raw,discard=unmap,werror=report,rerror=report" in argv
-    assert "virtio-blk-pci,drive=data,serial=data" in argv
+    assert "virtio-blk-pci,drive=data,serial=data,addr=10.1,multifunction=on" in argv
     assert "virtserialport,bus=serial0.0,chardev=agent,name=pgherd.agent" in argv
     assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:7001-:5432" in argv
     assert "virtio-net-pci,netdev=net0,romfile=" in argv, "nothing is booted over the network"
@@ -54,6 +54,7 @@ def test_a_microvm_has_devices_without_a_bus() -> None:
     assert qemu.option(argv, "-machine").startswith("microvm,") and not any("-pci" in word for word in argv)
     assert "virtio-balloon-device,id=balloon0,deflate-on-oom=off,free-page-reporting=off" in argv
     assert "virtio-net-device,netdev=net0" in argv, "which knows no such firmware"
+    assert "virtio-blk-device,drive=data,serial=data" in argv
 
 
 def test_the_accelerator_decides_the_processor_and_what_the_kernel_is_told() -> None:
@@ -108,6 +109,7 @@ def test_a_console_with_a_shell_is_a_socket_with_a_log() -> None:
         ({"disks": (Disk("a", "/x", "/with blank"),)}, "cannot be mounted at '/with blank'"),
         ({"disks": (Disk("a", "/x", "relative"),)}, "cannot be mounted at 'relative'"),
         ({"machine": "microvm", "disks": tuple(Disk(f"d{n}", "/x") for n in range(4))}, "needs 9 devices, and a microvm has room for 8"),
+        ({"disks": tuple(Disk(f"d{n}", "/x") for n in range(41))}, "guest db01 has 41 disks, the maximum is 40; put fewer servers"),
         ({"words": ("x" * 2000,)}, "the maximum is 2047"),
     ],
 )
@@ -116,15 +118,22 @@ def test_what_no_guest_can_be_like_is_refused(change: dict, message: str) -> Non
         words(replace(GUEST, **change))
 
 
-@pytest.mark.parametrize("machine", ["q35", "microvm"])
-def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine) -> None:
+def test_the_mount_points_of_all_disks_fit_into_the_command_line() -> None:
+    """The longest names: tablespaces of many servers."""
+    labels = [f"space0-{number}" for number in range(61, 61 + qemu.MAX_DISKS)]
+    replace(GUEST, name="d" * 30, disks=tuple(Disk(label, "/x", f"/srv/pgherd-{label}") for label in labels)).check()
+
+
+@pytest.mark.parametrize(("machine", "count"), [("q35", 2), ("q35", qemu.MAX_DISKS), ("microvm", 2)])
+def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine, count: int) -> None:
     """It starts with all devices, stopped, and is told to quit."""
     program = next(filter(None, map(shutil.which, qemu.PROGRAMS)), None)
     if program is None:
         pytest.skip(f"{qemu.PROGRAMS[0]} is not installed")
-    for name in ("data.raw", "wal.raw", "root.ext4"):
+    names = [f"data-{number}" for number in range(count)]
+    for name in ("root.ext4", *(f"{name}.raw" for name in names)):
         (tmp_path / name).write_bytes(b"\0" * 2**20)
-    disks = (Disk("data", str(tmp_path / "data.raw"), "/d"), Disk("wal", str(tmp_path / "wal.raw"), "/w"))
+    disks = tuple(Disk(name, str(tmp_path / f"{name}.raw"), f"/{name}") for name in names)
     (port,) = free_ports("127.0.0.1", 1)
     guest = replace(GUEST, machine=machine, root=str(tmp_path / "root.ext4"), disks=disks, port=port, shell=True)
     argv = qemu.arguments(program, guest, GuestFiles(*(str(tmp_path / name) for name in ("q", "a", "c", "l"))), sandbox=False)
@@ -135,7 +144,7 @@ def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine) -> None:
         [*argv, "-S", "-monitor", "stdio"], input=b"info block\nquit\n", capture_output=True, timeout=60, cwd=tmp_path
     )
     assert finished.returncode == 0, finished.stderr.decode()
-    assert all(f"{tmp_path}/{name}.raw (raw" in finished.stdout.decode() for name in ("data", "wal"))
+    assert all(f"{tmp_path}/{name}.raw (raw" in finished.stdout.decode() for name in names)
 
 
 def test_memory_is_whole_megabytes() -> None:

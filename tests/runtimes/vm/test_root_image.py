@@ -74,8 +74,12 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     source = tmp_path / "source"
     source.write_text("one")
 
+    watched: list[Path] = []
+
     def fill(tree: GuestTree, *_: object) -> None:
         tree.add(str(source))
+        for directory in watched:
+            tree.add_all(str(directory), watched=True)
 
     monkeypatch.setattr(root_image, "fill", fill)
     installation = Installation("/opt/pg/bin", "15.1", 15, "system", "15.1")
@@ -85,7 +89,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         scratch.mkdir(exist_ok=True)
         return root_image.ensure(LocalNode(), installation, None, str(tmp_path / "cache"), str(scratch), **extra)
 
-    ensure.source = source  # type: ignore[attr-defined]
+    ensure.source, ensure.watched = source, watched  # type: ignore[attr-defined]
     return ensure
 
 
@@ -105,6 +109,36 @@ def test_an_image_is_made_again_when_a_file_in_it_has_changed(small, tmp_path: P
     assert again.built and again.path == first.path and os.stat(again.path).st_ino != before
     assert [image.path for image in root_image.list_all(str(tmp_path / "cache"))] == [first.path]
     assert os.listdir(tmp_path / "scratch") == []
+
+
+def test_an_image_is_made_again_when_a_file_is_new_in_a_directory_of_it(small, tmp_path: Path) -> None:
+    directory = tmp_path / "modules"
+    directory.mkdir()
+    (directory / "old.so").touch()
+    os.utime(directory, ns=(1, 1))
+    small.watched.append(directory)
+    assert small().built and not small().built
+    (directory / "new.so").touch()
+    assert small().built
+
+
+def test_an_image_of_an_earlier_version_is_listed_and_made_again(small, tmp_path: Path) -> None:
+    first = small()
+    manifest = Path(first.path).parent / "image.json"
+    manifest.write_text(manifest.read_text().replace(root_image.SCHEMA, "pgherd/root-image/1"))
+    assert [image.path for image in root_image.list_all(str(tmp_path / "cache"))] == [first.path]
+    assert small().built
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="QEMU runs as another user only for root")
+def test_the_user_of_qemu_may_enter_the_directory_of_an_image_with_any_umask(small, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        image = Path(small().path)
+    finally:
+        os.umask(before)
+    for path in (image.parent, image.parent.parent, tmp_path / "cache"):
+        assert path.stat().st_mode & 0o001, path
 
 
 @pytest.mark.parametrize("damage", [lambda home: (home / "root.ext4").unlink(), lambda home: (home / "image.json").write_text("{")])

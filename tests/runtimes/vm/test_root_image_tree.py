@@ -9,6 +9,7 @@ import pytest
 
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
+from pgherd.postgres.installations import Installation
 from pgherd.runtimes.vm import initramfs, root_image
 from pgherd.runtimes.vm.root_image import GuestTree, LibraryDependencies, parse
 
@@ -69,6 +70,39 @@ def test_sources_tell_size_and_time(tree: GuestTree, local_root: Path) -> None:
     tree.add(str(file))
     assert tree.sources[str(file)] == (str(file), 7, 1_700_000_000_123_456_789)
     assert inside(tree, file).stat().st_mtime_ns == 1_700_000_000_123_456_789
+
+
+def test_all_users_can_enter_its_directories_with_any_umask(tmp_path: Path, local_root: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        tree = GuestTree(tmp_path / "tree")
+        tree.make("/root", 0o700)
+        tree.add_all(str(local_root / "lib"))
+        tree.write("/not/here/file", "x")
+        tree.write("/root/file", "x")
+    finally:
+        os.umask(before)
+    directories = [path for path in tree.root.rglob("*") if path.is_dir() and not path.is_symlink()]
+    closed = {str(path.relative_to(tree.root)) for path in directories if path.stat().st_mode & 0o777 != 0o755}
+    assert closed == {"root"} and (tree.root / "not/here").is_dir()
+
+
+def test_watched_directories_are_sources(tree: GuestTree, local_root: Path) -> None:
+    library = local_root / "usr/lib"
+    (library / "test").mkdir()
+    tree.add_all(str(local_root / "lib"), skip=("test",))
+    assert str(library) not in tree.sources
+    tree.add_all(str(local_root / "lib"), skip=("test",), watched=True)
+    assert {str(library), str(library / "deep")} <= set(tree.sources) and str(library / "test") not in tree.sources
+    assert tree.sources[str(library)][2] == library.stat().st_mtime_ns
+
+
+def test_the_list_of_libraries_is_in_the_guest_and_is_no_source(tree: GuestTree) -> None:
+    if not os.path.isfile("/etc/ld.so.cache"):
+        pytest.skip("this machine's loader has no list of libraries")
+    root_image._system(tree, Installation("/opt/pg/bin", "15.1", 15, "system", "15.1"), "nobody")
+    assert (tree.root / "etc/ld.so.cache").read_bytes() == Path("/etc/ld.so.cache").read_bytes()
+    assert "/etc/ld.so.cache" not in tree.sources
 
 
 def test_a_circle_of_links_and_a_missing_file_are_refused(tree: GuestTree, tmp_path: Path) -> None:

@@ -151,6 +151,17 @@ def test_each_of_a_guests_servers_has_a_port_that_leads_to_its_own(runtime, imag
     assert len(set(guest.ports)) == 3 and [there for _, there in guest.further] == [5433, 5434]
 
 
+def test_no_guest_gets_a_port_of_one_that_has_not_bound_it_yet(runtime, images, monkeypatch):
+    monkeypatch.setattr(
+        module, "free_ports", lambda address, count, taken=(): [port for port in range(6001, 6009) if port not in taken][:count]
+    )
+    ports = []
+    for name in ("a", "b"):
+        container = Container(name=name, runtime="vm")
+        ports += runtime.boot(container, runtime.create(container), images, (), "/run/x", 2).guest.ports
+    assert ports == [6001, 6002, 6003, 6004]
+
+
 def test_what_is_held_by_others_is_not_the_guests_to_share(runtime):
     runtime.share(VmMemoryPolicy(policy="virtio-balloon", reserve=0), 2**30)
     runtime.withhold(2**29)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -314,6 +315,23 @@ def test_a_failing_command_s_exit_code(shell: str) -> None:
     assert virtual_machine.run_on_console(shell, "(exit 3)", 20) == (3, "")
 
 
+@pytest.mark.parametrize(
+    ("text", "code", "output"),
+    [
+        ("exit 3", 3, ""),
+        ("echo pgherd-done-0; echo pgherd-begin; exit 4", 4, "pgherd-done-0\npgherd-begin\n"),
+        ("printf x; false", 1, "x"),
+    ],
+)
+def test_a_command_cannot_pretend_its_end(shell: str, text: str, code: int, output: str) -> None:
+    assert virtual_machine.run_on_console(shell, text, 20) == (code, output)
+
+
+def test_a_command_with_a_wrong_syntax_ends_too(shell: str) -> None:
+    code, output = virtual_machine.run_on_console(shell, "if", 20)
+    assert code and output
+
+
 @pytest.mark.parametrize("code", [10, 127, 255])
 def test_an_exit_code_that_arrives_byte_by_byte(tmp_path: Path, code: int) -> None:
     """A serial line has no messages."""
@@ -324,8 +342,8 @@ def test_an_exit_code_that_arrives_byte_by_byte(tmp_path: Path, code: int) -> No
     def answer() -> None:
         connection, _ = server.accept()
         with connection:
-            connection.recv(4096)
-            for byte in f"pgherd-begin\nout\npgherd-done-{code}\r\n".encode():
+            token = re.search(rb'"begin"-(\w+);', connection.recv(4096))[1].decode()  # type: ignore[index]
+            for byte in f"pgherd-begin-{token}\nout\npgherd-done-{token}-{code}\r\n".encode():
                 connection.sendall(bytes([byte]))
                 time.sleep(0.001)
 

@@ -14,13 +14,13 @@ from pgherd.metrics.sampler import GuestDrive, GuestView
 from pgherd.model.deployment import Container, Deployment, Role, Server, Volume
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.result import OomKill
-from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres import clones, tcp_access
 from pgherd.postgres.disk_space import check_space
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 from pgherd.postgres.relation_files import TablespaceDirs, create
+from pgherd.postgres.settings import max_wal_bytes
 from pgherd.postgres.tcp_access import TcpAccess
 from pgherd.runner.deploy.data_directories import PORT, Templates
 from pgherd.runner.deploy.transition_plan import ServerKey
@@ -176,8 +176,7 @@ class GuestDisks:
         Each is packed once, with the free space that it may need.
         """
         template = self._templates.of(server)
-        size = server.settings.get("max_wal_size", "1GB")
-        wal = max(parse_bytes(f"{size}MB" if size.isdecimal() else size), MIN_WAL_BYTES)
+        wal = max(max_wal_bytes(server.settings), MIN_WAL_BYTES)
         key = (template.key, FREE_BYTES + wal + FREE_PER_TEMPLATE * template.bytes, wal_mount)
         if key not in self._packed:
             self._watcher.setup(f"packing template {template.key} into a disk")

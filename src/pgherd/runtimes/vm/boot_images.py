@@ -70,6 +70,7 @@ def build(
     hypervisor.program()
     mkfs()
     initramfs.busybox()
+    kernel.make_home(cache_dir, "kernel")
     seconds: dict[str, float] = {}
     started = node.now()
 
@@ -132,7 +133,6 @@ def _first_file_system(chosen: Kernel, cache_dir: str, scratch: str) -> str:
 
 def _put(target: Path, data: bytes, scratch: str) -> None:
     """Write a file atomically."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(scratch, target.name)
     temporary.write_bytes(data)
     temporary.chmod(0o644)  # for QEMU's user

@@ -58,13 +58,17 @@ def make_file_system(
     if journal:
         argv += ["-J", f"size={_JOURNAL_BYTES // 2**20 if size >= 2**30 else 16}"]
     argv += ["-E", f"lazy_itable_init=0,lazy_journal_init=0,nodiscard,root_owner={owner[0]}:{owner[1]}"]
-    with open(image, "xb", opener=_private) as file:
-        file.truncate(size)
-    completed = node.run(Command([*argv, str(image)]), timeout=_TIMEOUT_S)
-    if completed.code != 0:
-        image.unlink(missing_ok=True)
-        reason = (completed.err.strip() or "no reason given").splitlines()[-1]
-        raise TrialError(f"{directory} cannot be packed into a disk of {format_bytes(size)}: {reason}")
+    with open(image, "xb", opener=_private):
+        pass
+    try:
+        os.truncate(image, size)
+        completed = node.run(Command([*argv, str(image)]), timeout=_TIMEOUT_S)
+        if completed.code != 0:
+            reason = (completed.err.strip() or "no reason given").splitlines()[-1]
+            raise TrialError(f"{directory} cannot be packed into a disk of {format_bytes(size)}: {reason}")
+    except BaseException:
+        image.unlink(missing_ok=True)  # a later attempt must be able to create it
+        raise
 
 
 def _private(path: str, flags: int) -> int:
@@ -115,11 +119,11 @@ def pack_template(
     stage = Path(scratch)
     top = stage / "data-disk"
     node.make_dir(scratch, mode=0o700)
+    packed: list[DiskImage] = []
     try:
         top.mkdir(exist_ok=True)
         entry = pwd.getpwnam(account)
         _staged(node, template.data_dir, str(top / "data"), account)
-        packed = []
         if wal is not None:
             wal_stage = stage / "wal-disk"
             wal_stage.mkdir()
@@ -128,8 +132,12 @@ def pack_template(
             os.chown(top / "data" / "pg_wal", entry.pw_uid, entry.pw_gid, follow_symlinks=False)
             packed.append(pack(node, str(wal_stage), wal, free=wal_free, account=account))
         packed.insert(0, pack(node, str(top), image, free=free, account=account))
-    except TimeoutError as error:
-        raise TrialError(str(error)) from None
+    except BaseException as error:
+        for disk in packed:  # a later attempt must be able to create it
+            os.unlink(disk.path)
+        if isinstance(error, TimeoutError):
+            raise TrialError(str(error)) from None
+        raise
     finally:
         node.remove_tree(str(stage))
     return packed

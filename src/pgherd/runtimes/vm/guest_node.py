@@ -42,6 +42,8 @@ _MAX_DRIFT = 0.002
 """Seconds per second that a guest's clock may gain or lose."""
 
 _KILLED = -signal.SIGKILL
+_EXIT_CODES = frozenset([*range(256), *(-number for number in signal.Signals)])
+"""Valid exit codes of a process. A negative one is a signal that Python has a name for."""
 _END_SECONDS = 15.0
 """Time for the agent to end a command after its time limit."""
 
@@ -225,7 +227,7 @@ class GuestNode:
             raise TimeoutError(f"'{shown}' did not end within {timeout:.0f} s in guest {self.name} and was killed") from None
         self._require((int, int, bytes, bytes), "run", answer)
         code, cpu, out, err = answer
-        return Completed(code, out.decode(errors="replace"), err.decode(errors="replace"), cpu / 1e6)
+        return Completed(_exit_code(code), out.decode(errors="replace"), err.decode(errors="replace"), cpu / 1e6)
 
     def ended(self, serial: int) -> tuple[int, float] | None:
         """Return (exit code, CPU seconds) of a process, or None while it runs. After the guest has died, all processes have ended."""
@@ -242,7 +244,7 @@ class GuestNode:
     def _told(self, event: list[Any]) -> None:
         with self._changed:
             if event[0] == b"ended" and len(event) == 4 and all(isinstance(number, int) for number in event[1:]):
-                self._ended[event[1]] = (event[2], event[3] / 1e6)
+                self._ended[event[1]] = (_exit_code(event[2]), event[3] / 1e6)
                 if len(self._ended) > _MAX_ENDED:
                     del self._ended[next(iter(self._ended))]
             self._changed.notify_all()
@@ -393,6 +395,11 @@ class GuestSampler:
             except OSError as error:
                 self._error = error
                 return
+
+
+def _exit_code(code: int) -> int:
+    """Return a valid exit code. A guest's root user may send any number: an invalid one is that of a killed process."""
+    return code if code in _EXIT_CODES else _KILLED
 
 
 def _readable(name: str, sources: Sequence[SampleSource]) -> list[list[Any]]:

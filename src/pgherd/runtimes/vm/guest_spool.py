@@ -86,6 +86,8 @@ def _shifted(guests: Sequence[GuestSpool], first: int) -> Iterator[str]:
                 next_index = max(next_index, document["first"] + len(document["sources"]))
             else:
                 document["i"] = int(document["i"]) + first
+                if not first <= document["i"] < next_index:
+                    continue  # not announced: it would count as a reading of another guest
                 document["t"] = round(guest.clock.host(float(document["t"])), 6)
             yield _line(document)
         first = next_index

@@ -111,7 +111,7 @@ def find(node: Node, kernel: Kernel, cache_dir: str, scratch: str, *, accelerato
         reason, permanent = (device_error, True) if device_error else _boot(node, kernel, scratch, sandbox)
         hypervisor = Hypervisor(program(), qemu_version, sandbox, "tcg" if reason else "kvm", reason)
         if not device_error:  # not cached, because access may be granted or a module loaded at any time
-            file.parent.mkdir(parents=True, exist_ok=True)
+            kernels.make_home(cache_dir)
             temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
             until = None if permanent else time.time() + PASSING_SECONDS
             temporary.write_text(json.dumps({"key": key, "until": until, "found": asdict(hypervisor)}))

@@ -122,6 +122,20 @@ def _home(cache_dir: str) -> Path:
     return Path(cache_dir, "vm", "kernel")
 
 
+def make_home(cache_dir: str, name: str = "") -> Path:
+    """Create the directory of guests' files in the cache, or directory ``name`` in it, and return it.
+
+    Of root, the user that QEMU runs as may enter it and its new parents, even if the umask forbids that.
+    """
+    top, path = Path(cache_dir, "vm"), Path(cache_dir, "vm", name)
+    missing = [directory for directory in path.parents if not directory.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        for directory in {*missing, top, path}:
+            directory.chmod(0o711)
+    return path
+
+
 def _below(home: Path, origin: Literal["installed", "unpacked"]) -> list[Kernel]:
     """Return the kernels below a root directory, newest first: /boot/vmlinuz-RELEASE, or lib/modules/RELEASE/vmlinuz as in Fedora."""
     by_release = {}
@@ -166,7 +180,7 @@ def ensure(
     refused = []
     for package in packages:
         try:
-            _unpack(node, package, _home(cache_dir), scratch, say)
+            _unpack(node, package, cache_dir, scratch, say)
         except CapabilityError as error:
             refused.append(str(error))
             continue
@@ -176,8 +190,8 @@ def ensure(
     raise CapabilityError(f"no kernel for guests: none with {', '.join(needed)} is installed; packages: {'; '.join(refused)}")
 
 
-def _unpack(node: Node, package: str, home: Path, scratch: str, say: Callable[[str], None]) -> None:
-    """Unpack the package that a kernel's name depends on, as ``home/VERSIONED-NAME``."""
+def _unpack(node: Node, package: str, cache_dir: str, scratch: str, say: Callable[[str], None]) -> None:
+    """Unpack the package that a kernel's name depends on into the cache, in a directory with its versioned name."""
     dependencies = node.run(Command(["apt-cache", "depends", package])).out
     versioned = re.search(r"Depends: (linux-image-\d\S*)", dependencies)
     if versioned is None:
@@ -196,8 +210,7 @@ def _unpack(node: Node, package: str, home: Path, scratch: str, say: Callable[[s
         if completed.code:
             raise CapabilityError(f"{file.name} cannot be unpacked ({completed.err.strip()[-200:]})")
         file.unlink()
-    home.mkdir(parents=True, exist_ok=True)
-    target = home / versioned[1]
+    target = make_home(cache_dir, "kernel") / versioned[1]
     if not target.exists():  # a concurrent pgherd may have unpacked it
         (directory / "whole").rename(target)
 

@@ -27,8 +27,13 @@ MAX_SERIAL = 20
 BALLOON = "/machine/peripheral/balloon0"
 """Path of the balloon device among QEMU's objects, for ``qom-get`` and ``qom-set``."""
 
+MAX_DISKS = 40
+"""Maximum disks of a guest in addition to that of its system. The mount points of more may not fit into the kernel's command line."""
+
 _MIB = 2**20
 _SLOTS_MMIO = 8
+_FIRST_DISK_SLOT, _DISKS_PER_SLOT = 16, 8
+"""Slots of a q35's bus for disks. QEMU puts the other devices into the lowest slots. A slot has room for eight devices."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ class GuestSpec:
                 )
         if len({disk.serial for disk in self.disks}) < len(self.disks):
             raise UsageError(f"guest {self.name} has two disks with the same serial")
+        if len(self.disks) > MAX_DISKS:
+            raise UsageError(f"guest {self.name} has {len(self.disks)} disks, the maximum is {MAX_DISKS}; put fewer servers into it")
         slots = 1 + len(self.disks) + 3 + (self.port is not None)
         if self.machine == "microvm" and slots > _SLOTS_MMIO:
             raise UsageError(f"guest {self.name} needs {slots} devices, and a microvm has room for {_SLOTS_MMIO}; use the machine q35")
@@ -185,12 +192,14 @@ def arguments(program: str, guest: GuestSpec, places: GuestFiles, *, sandbox: bo
     argv += device("serial", "id=serial0")
     argv += ["-chardev", f"socket,id=agent,path={_escaped(places.agent)},server=on,wait=off"]
     argv += ["-device", f"virtserialport,bus=serial0.0,chardev=agent,name={AGENT_PORT}"]
-    for disk in (Disk("root", guest.root, readonly=True), *guest.disks):
+    for number, disk in enumerate((Disk("root", guest.root, readonly=True), *guest.disks)):
         # Report I/O errors to the guest: by default QEMU stops a guest without a message when its image cannot grow.
         options = "readonly=on" if disk.readonly else "discard=unmap,werror=report,rerror=report"
         options += ",cache=none,aio=threads" if disk.direct else ""
         argv += ["-drive", f"if=none,id={disk.serial},format=raw,file={_escaped(disk.path)},{options}"]
-        argv += device("blk", f"drive={disk.serial}", f"serial={disk.serial}")
+        slot, function = divmod(number, _DISKS_PER_SLOT)
+        place = [] if mmio else [f"addr={_FIRST_DISK_SLOT + slot:x}.{function}", "multifunction=on"]
+        argv += device("blk", f"drive={disk.serial}", f"serial={disk.serial}", *place)
     if guest.port is not None:
         # The guest has no outgoing network, and only the forwarded ports lead into it.
         forwarded = [

@@ -32,8 +32,9 @@ from pgherd.postgres.installations import Installation, library_dirs, user_for
 from pgherd.runtimes.vm import initramfs
 from pgherd.runtimes.vm.disk_image import make_file_system
 from pgherd.runtimes.vm.initramfs import busybox
+from pgherd.runtimes.vm.kernel import make_home
 
-SCHEMA = "pgherd/root-image/1"
+SCHEMA = "pgherd/root-image/2"
 AGENT_FILES = [Path(__file__).with_name(f"{name}.py") for name in (initramfs.AGENT, "agent_tasks", "agent_wire")]
 """Agent's program and the modules that it imports."""
 
@@ -134,7 +135,7 @@ def ensure(
     image.parent.chmod(0o755)
     manifest = {"schema": SCHEMA, "image": asdict(built), "sources": sorted(tree.sources.values())}
     (image.parent / "image.json").write_text(json.dumps(manifest))
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_home(cache_dir)
     if directory.exists():  # running guests keep the old one open
         directory.rename(staging / "old")
     try:
@@ -161,7 +162,11 @@ def fill(tree: GuestTree, node: Node, installation: Installation, user: str, ext
     programs += [tree.add(_tool(name)) for name in _TOOLS]
     programs += [tree.add(path) for name in _USEFUL_TOOLS if (path := _which(name)) is not None]
     interpreter, extensions = _python(tree)
-    further = [path for extra_path in extra for path in (tree.add_all(extra_path) if os.path.isdir(extra_path) else [tree.add(extra_path)])]
+    further = [
+        path
+        for extra_path in extra
+        for path in (tree.add_all(extra_path, watched=True) if os.path.isdir(extra_path) else [tree.add(extra_path)])
+    ]
     shared = [path for path in further if path.endswith(".so")]
     binaries = [path for path in programs if _is_elf(path)]
     for path in libraries(node, [*binaries, interpreter], [*modules, *extensions, *shared])[0]:
@@ -184,7 +189,7 @@ def _postgres_modules(tree: GuestTree, node: Node, installation: Installation) -
     modules: list[str] = []
     for directory in library_dirs(node, installation):
         if os.path.isdir(directory) and os.path.realpath(directory) not in ("/usr/lib", "/lib", "/usr/local/lib", "/usr/lib64"):
-            modules += [path for path in tree.add_all(directory, skip=_NO_MODULES) if path.endswith(".so")]
+            modules += [path for path in tree.add_all(directory, skip=_NO_MODULES, watched=True) if path.endswith(".so")]
     share_dir, pg_config = "", installation.tool("pg_config")
     if os.path.exists(pg_config):
         share_dir = node.run(Command([pg_config, "--sharedir"], user=user_for(pg_config)), timeout=10).out.strip()
@@ -194,7 +199,7 @@ def _postgres_modules(tree: GuestTree, node: Node, installation: Installation) -
         raise CapabilityError(
             f"PostgreSQL {installation.version} in {installation.bin} has no postgres.bki in {', '.join(filter(None, candidates))}"
         )
-    tree.add_all(os.path.normpath(shares[0]), skip=("doc", "man", "*.po", "*.mo"))
+    tree.add_all(os.path.normpath(shares[0]), skip=("doc", "man", "*.po", "*.mo"), watched=True)
     return list(dict.fromkeys(modules))
 
 
@@ -222,7 +227,7 @@ def _group_name(number: int) -> str:
 
 
 def _system(tree: GuestTree, installation: Installation, user: str) -> None:
-    """Create accounts, mount points, time zones and the locale."""
+    """Create accounts, mount points, the loader's list of libraries, time zones and the locale."""
     for path in ("/bin", "/sbin", "/proc", "/sys", "/dev", "/run", "/mnt", "/home", "/var/lib"):
         tree.make(path)
     tree.make("/root", 0o700)
@@ -235,6 +240,8 @@ def _system(tree: GuestTree, installation: Installation, user: str) -> None:
     tree.write("/etc/group", "".join(groups))
     tree.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")
     tree.write("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")
+    if os.path.isfile("/etc/ld.so.cache"):  # without it libraries in directories of /etc/ld.so.conf are not found
+        tree.write("/etc/ld.so.cache", Path("/etc/ld.so.cache").read_bytes())
     if os.path.isdir("/usr/share/zoneinfo"):
         tree.add_all("/usr/share/zoneinfo", skip=("posix", "right", "*.tab", "leap*"))
     if os.path.isdir("/usr/lib/locale/C.utf8"):
@@ -286,10 +293,10 @@ def _identity(installation: Installation, user: str, extra: Sequence[str]) -> st
 
 
 def _read(directory: Path, *, current: bool = True) -> RootImage | None:
-    """Return the finished image of a cache directory, and with ``current`` only if all its source files are unchanged."""
+    """Return the finished image of a cache directory, and with ``current`` only if this version made it and its sources are unchanged."""
     try:
         manifest = json.loads((directory / "image.json").read_text())
-        if manifest["schema"] != SCHEMA or not (directory / "root.ext4").is_file():
+        if (current and manifest["schema"] != SCHEMA) or not (directory / "root.ext4").is_file():
             return None
         image = RootImage(**{**manifest["image"], "path": str(directory / "root.ext4"), "built": False})
         if current:
@@ -306,7 +313,7 @@ _MAX_LINKS = 40
 """Limit of the kernel for one path (path_resolution(7))."""
 
 Source = tuple[str, int, int]
-"""File of this machine in a tree: path, size in bytes, modification time in nanoseconds."""
+"""File or watched directory of this machine in a tree: path, size in bytes, modification time in nanoseconds."""
 
 
 class GuestTree:
@@ -337,11 +344,17 @@ class GuestTree:
         self.sources[real] = (real, status.st_size, status.st_mtime_ns)
         return real
 
-    def add_all(self, directory: str, *, skip: Sequence[str] = ()) -> list[str]:
-        """Copy a directory with its contents, and return the paths of its files. ``skip`` are patterns of names to leave out."""
+    def add_all(self, directory: str, *, skip: Sequence[str] = (), watched: bool = False) -> list[str]:
+        """Copy a directory with its contents, and return the paths of its files.
+
+        ``skip`` are patterns of names to leave out. ``watched`` makes the directories sources too, so that a new file in them is noticed.
+        """
         top = self._way(directory)
         copied: list[str] = []
         for directory_path, directories, files in os.walk(top):
+            if watched:
+                status = os.stat(directory_path)
+                self.sources[directory_path] = (directory_path, status.st_size, status.st_mtime_ns)
             directories[:] = sorted(name for name in directories if not _skipped(name, skip))
             for name in sorted(directories):
                 self._way(os.path.join(directory_path, name))
@@ -392,7 +405,7 @@ class GuestTree:
             raise CapabilityError(f"{path} has too many symbolic links")
         head, last = os.path.split(path.rstrip("/"))
         parent = self._way(head, links)
-        self._inside(parent).mkdir(mode=0o755, exist_ok=True)
+        self._make_dir(parent)
         resolved = step = os.path.join(parent, last)
         if last in (".", ".."):
             resolved = parent if last == "." else os.path.dirname(parent)
@@ -403,9 +416,16 @@ class GuestTree:
                 inside.symlink_to(link_target)
             resolved = self._way(os.path.join(parent, link_target), links + 1)
         elif os.path.isdir(step):
-            self._inside(step).mkdir(mode=0o755, exist_ok=True)
+            self._make_dir(step)
         self._ways[path] = resolved
         return resolved
+
+    def _make_dir(self, path: str) -> None:
+        """Create a directory that all users can enter, even if the umask forbids that."""
+        directory = self._inside(path)
+        if not directory.exists():
+            directory.mkdir()
+            directory.chmod(0o755)
 
 
 def _skipped(name: str, patterns: Sequence[str]) -> bool:

@@ -139,7 +139,8 @@ class VmRuntime:
             OSError: QEMU cannot be started.
         """
         self.end(container.name)
-        ports = free_ports("127.0.0.1", servers)
+        # A machine that has just been started has not bound its ports yet.
+        ports = free_ports("127.0.0.1", servers, [port for machine in self._machines.values() for port in machine.guest.ports])
         options = container.vm or VmOptions()
         guest = GuestSpec(
             name=container.name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import select
 import shlex
 import socket
@@ -321,7 +322,6 @@ def parse_guest(pid: int, argv: Sequence[str], status: str) -> RunningGuest:
 
 LEAVE_CONSOLE = b"\x1d"
 """Ctrl-], which leaves the console as in telnet."""
-_BEGIN, _DONE = "pgherd-begin", re.compile(r"pgherd-done-(\d+)\n")
 
 
 def connect_console(path: str) -> socket.socket:
@@ -342,11 +342,14 @@ def run_on_console(path: str, text: str, timeout: float = 60.0) -> tuple[int, st
         UsageError: the console's socket is not open.
         TrialError: the command did not end in time. A second user of the console causes that too.
     """
+    token = secrets.token_hex(8)  # an earlier command may still write its marks
+    begin, done = f"pgherd-begin-{token}\n", re.compile(rf"pgherd-done-{token}-(\d+)\n")
     with connect_console(path) as connection:
         # One line, so that there is no prompt in between. The inner quotes make the terminal's echo differ from the output.
-        connection.sendall(f'\necho pgherd-"begin"; eval {shlex.quote(text)}; echo pgherd-"done"-$?\n'.encode())
+        # A subshell, because 'exit' or a wrong syntax would end the shell of the console or the line.
+        connection.sendall(f'\necho pgherd-"begin"-{token}; (eval {shlex.quote(text)}); echo pgherd-"done"-{token}-$?\n'.encode())
         output, deadline = "", time.monotonic() + timeout
-        while not (end_mark := _DONE.search(output)):
+        while not (end_mark := done.search(output)):
             ready, _, _ = select.select([connection], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 raise TrialError(f"'{text}' did not end within {timeout:.0f} s on the guest's console")
@@ -357,7 +360,7 @@ def run_on_console(path: str, text: str, timeout: float = 60.0) -> tuple[int, st
             if not data:
                 raise TrialError(f"the guest ended before '{text}' did")
             output += data.decode(errors="replace").replace("\r", "")
-    return int(end_mark[1]), output[: end_mark.start()].partition(f"{_BEGIN}\n")[2]
+    return int(end_mark[1]), output[: end_mark.start()].partition(begin)[2]
 
 
 def attach_console(path: str, keyboard: int, screen: int) -> None:
