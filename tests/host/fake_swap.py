@@ -117,6 +117,9 @@ class SwapNode(LocalNode):
         if name == "od":
             return Completed(0, uuid.UUID(device.mark).hex if device and device.mark else "00" * 16, "")
         if name == "mkswap":
+            unknown = {word for word in argv[1:] if word.startswith("-")} - {"-c", "-f", "-p", "-L", "-v", "-U", "--"}
+            if unknown:  # as before util-linux 2.38
+                return Completed(1, "", f"mkswap: invalid option {min(unknown)}\n")
             self.marks[last] = argv[argv.index("-U") + 1]
             if device is not None:
                 device.mark = self.marks[last]

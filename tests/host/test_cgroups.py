@@ -111,6 +111,35 @@ def test_the_first_of_two_runs_leaves_the_scope_to_the_second(scope, tmp_path: P
     assert node.group_of(os.getpid()) == SCOPE
 
 
+def test_controllers_that_another_program_uses_by_now_stay(tmp_path: Path, fake) -> None:
+    """As when Docker starts a container with CPUs during a run of root."""
+    node = fake.unified(tmp_path / "root", "/")
+    journal = Journal.open(node, tmp_path / "state", "run")
+    host = HostGroup(node, journal, cgroup_parent.find(node), "ab12")
+    host.make(CgroupLimits())
+    node.make_dir(f"{UNIFIED}/docker")
+    node.write(f"{UNIFIED}/docker/cgroup.subtree_control", b"+cpuset")
+
+    assert host.close() == []
+    assert node.read(f"{UNIFIED}/cgroup.subtree_control") == b"cpuset"
+    assert journal.pending() == [] and not node.exists(f"{UNIFIED}/pgherd-ab12")
+
+
+def test_processes_stay_in_the_leaf_while_another_program_uses_controllers(scope) -> None:
+    node, directory, journal = scope
+    host = HostGroup(node, journal, cgroup_parent.find(node), "ab12")
+    host.make(CgroupLimits())
+    node.make_dir(f"{UNIFIED}{SCOPE}/docker")
+    node.write(f"{UNIFIED}{SCOPE}/docker/cgroup.subtree_control", b"+cpu")
+
+    (failed,) = host.close()
+    assert "another program" in failed and "pgherd clean" in failed
+    assert node.group_of(os.getpid()) == f"{SCOPE}/pgherd-leaf"
+    node.remove_dir(f"{UNIFIED}{SCOPE}/docker")
+    assert journal.play() == [f"restored cgroup {UNIFIED}{SCOPE}"]
+    assert node.group_of(os.getpid()) == SCOPE and (directory / "cgroup.subtree_control").read_text() == ""
+
+
 def test_a_failure_half_way_takes_back_what_was_done(scope) -> None:
     node, directory, journal = scope
     host = HostGroup(node, journal, cgroup_parent.find(node), "ab12")

@@ -155,6 +155,7 @@ CLOCKS = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
         (True, {f"{DMI}/sys_vendor": "Amazon EC2\n", f"{DMI}/product_name": "m5.metal\n"}, None),
         (False, {f"{DMI}/sys_vendor": "Amazon EC2\n", f"{DMI}/product_name": "i3.metal\n"}, None),
         (None, {f"{DMI}/sys_vendor": "Amazon EC2\n", f"{DMI}/product_name": "m6g.large\n"}, "Amazon EC2"),
+        (None, {f"{DMI}/sys_vendor": "Amazon EC2\n", f"{DMI}/product_name": "c8g.metal-24xl\n"}, None),
         (True, {f"{DMI}/sys_vendor": "Microsoft Corporation\n", f"{DMI}/product_name": "Virtual Machine\n"}, "Microsoft Hyper-V"),
         (True, {f"{DMI}/sys_vendor": "Nutanix\n", f"{DMI}/product_name": "AHV\n"}, "Nutanix AHV"),
         (True, {f"{DMI}/sys_vendor": "Google\n", f"{DMI}/product_name": "Google Compute Engine\n"}, "Google Compute Engine (KVM)"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,22 @@ def test_another_run_that_needs_the_other_word(journal: Journal, fake_pools: Any
 def test_free_blocks_of_a_size() -> None:
     text = "Node 0, zone      DMA      0      0      0      0      0      0      0      0      1      1      3 \n" \
            "Node 0, zone   Normal  11265   9784   4410   4083   2933   1850   1233    905    581    645   3085 \n"  # fmt: skip
-    assert huge_pages.free_blocks(text, SMALL) == {"Node 0, zone DMA": 7, "Node 0, zone Normal": 645 + 2 * 3085}
+    assert huge_pages.free_blocks(text, SMALL, 4096) == {"Node 0, zone DMA": 7, "Node 0, zone Normal": 645 + 2 * 3085}
+    large = 1850 + 2 * 1233 + 4 * 905 + 8 * 581 + 16 * 645 + 32 * 3085
+    assert huge_pages.free_blocks(text, SMALL, 65536) == {"Node 0, zone DMA": 8 + 16 + 3 * 32, "Node 0, zone Normal": large}
+
+
+@pytest.mark.parametrize(("page", "blocks"), [(4096, 2 + 2 * 7), (65536, 1 + 16 * 2 + 32 * 7)])
+def test_free_blocks_of_the_kernels_pages_are_in_the_message(page: int, blocks: int, journal: Journal, fake_pools: Any) -> None:
+    class Node(fake_pools.PoolNode):
+        def read(self, path: str) -> bytes:
+            return struct.pack("4L", 6, page, 0, 0) if path == "/proc/self/auxv" else super().read(path)
+
+    node = Node()
+    with_node(journal, node)
+    node.most[SMALL] = node.compacted[SMALL] = 2
+    with pytest.raises(CapabilityError, match=f"with {blocks} more free blocks of at least that size"):
+        huge_pages.reserve(node, journal, SMALL, 3)
 
 
 def test_what_a_dead_run_had_reserved_is_cleaned(tmp_path: Path, fake_pools: Any) -> None:

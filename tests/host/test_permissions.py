@@ -28,6 +28,7 @@ class Host(LocalNode):
         (Host(1000), "run pgherd as root"),
         (Host(1000, "container=docker\0"), "run pgherd as root"),
         (Host(0, "PATH=/bin\0container=podman\0"), "--privileged"),
+        (Host(0, "PATH=/bin\0KUBERNETES_SERVICE_HOST=10.96.0.1\0"), "--privileged"),
         (Host(0, ids="0 100000 65536\n"), "run pgherd as root of the host"),
         (Host(0), "mount /sys writable as root (mount -o remount,rw,bind /sys)"),
     ],

@@ -46,6 +46,17 @@ def test_servers_of_root_leave_a_group_unless_it_limits_their_memory(
     assert bool(task_limits(node, None, in_cgroups=True)) == counts
 
 
+def test_servers_of_root_stay_in_the_group_of_a_container(
+    tmp_path: Path, fake, no_user_limit: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with docker run --privileged --pids-limit 100: the top is the container's group."""
+    monkeypatch.setattr("pgherd.host.task_limits.os.geteuid", lambda: 0)
+    node = fake.unified(tmp_path, "/", namespace=True)
+    (tmp_path / "sys/fs/cgroup/pids.max").write_text("100\n")
+    (limit,) = task_limits(node, None, in_cgroups=True)
+    assert (limit.name, limit.maximum) == (f"pids.max of {UNIFIED}", 100)
+
+
 def test_tasks_of_the_servers_user_are_in_use(tmp_path: Path, fake, user_limit: None) -> None:
     states = {7: (123, 3), 8: (1234, 50), 9: (123, 1)}
     files = {

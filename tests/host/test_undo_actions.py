@@ -19,6 +19,7 @@ from pgherd.host.undo_actions import (
     ReleaseSharedMemory,
     RemoveCgroup,
     RemoveTree,
+    RestoreSubtree,
     UndoContext,
     Unmount,
     WipeFileSystem,
@@ -185,6 +186,15 @@ def test_processes_in_nested_groups_are_ended_first(tmp_path: Path, fake) -> Non
     assert RemoveCgroup(paths=(top,)).play(UndoContext(node, "id")) is None
 
 
+def test_controllers_after_a_boot_belong_to_others(tmp_path: Path, fake) -> None:
+    node = fake.unified(tmp_path, "/system.slice")
+    undo = RestoreSubtree(group="/sys/fs/cgroup", controllers=("cpuset", "io"))
+    assert undo.play(UndoContext(node, "id", same_boot=False)) is None
+    assert node.read("/sys/fs/cgroup/cgroup.subtree_control") == b"cpu cpuset io memory pids"
+    assert undo.play(UndoContext(node, "id")) == "restored cgroup /sys/fs/cgroup"
+    assert node.read("/sys/fs/cgroup/cgroup.subtree_control") == b"cpu memory pids"
+
+
 @pytest.mark.parametrize("path", ["relative", "/", "/a/../b", "/a//b", ""])
 def test_only_plain_absolute_paths_may_stand_in_the_journal(path):
     with pytest.raises(ValueError, match="plain absolute"):
@@ -258,13 +268,50 @@ def test_no_mount_and_no_loop_survives_a_boot():
     assert node.calls == []
 
 
-def test_a_device_with_another_file_system_is_left_alone(monkeypatch):
+class Disks(Node):
+    """``marks`` has the UUID of the file system on each device."""
+
+    def __init__(self, marks):
+        super().__init__()
+        self.marks = marks
+
+    def run(self, command, timeout=60.0):
+        out = super().run(command).out
+        if command.argv[:2] == ("blkid", "--uuid"):
+            out = next((f"{device}\n" for device, mark in self.marks.items() if mark == command.argv[2]), "")
+        elif command.argv[0] == "blkid":
+            out = self.marks[command.argv[-1]]
+        return Completed(0, out, "")
+
+    def exists(self, path):
+        return path in self.marks
+
+
+OTHER = MARK.replace("0", "f")
+
+
+@pytest.mark.parametrize(
+    ("marks", "erased"),
+    [
+        ({"/dev/sdb": OTHER}, None),
+        ({"/dev/sdb": MARK}, "/dev/sdb"),
+        ({"/dev/sdb": MARK, "/dev/sdc": OTHER}, "/dev/sdb"),
+        ({"/dev/sdb": OTHER, "/dev/sdc": MARK}, "/dev/sdc"),
+        ({"/dev/sdc": MARK}, "/dev/sdc"),
+    ],
+)
+def test_only_the_device_with_the_file_system_is_erased(monkeypatch, marks, erased):
     monkeypatch.setattr(storage, "mounts", lambda node: [])
-    node = Node(blkid="ffffffff-89ab-cdef-0123-456789abcdef\n")
-    assert WipeFileSystem(device="/dev/sdb", mark=MARK).play(UndoContext(node, "id")) is None
-    assert [call[0] for call in node.calls] == ["blkid"]
-    node = Node(blkid=f"{MARK}\n")
-    assert WipeFileSystem(device="/dev/sdb", mark=MARK).play(UndoContext(node, "id")) == "erased /dev/sdb"
+    node = Disks(marks)
+    said = WipeFileSystem(device="/dev/sdb", mark=MARK).play(UndoContext(node, "id", same_boot=False))
+    assert said == (erased and f"erased {erased}")
+    written = [call for call in node.calls if call[0] in ("dd", "wipefs")]
+    assert len(written) == (2 if erased else 0) and all(erased in " ".join(call) for call in written)
+
+
+def test_a_device_that_is_missing_is_said():
+    with pytest.raises(OSError, match="/dev/sdb is missing, .* attach it"):
+        WipeFileSystem(device="/dev/sdb", mark=MARK).play(UndoContext(Disks({"/dev/sdc": OTHER}), "id"))
 
 
 def test_a_device_that_is_still_mounted_keeps_its_file_system(monkeypatch):

@@ -15,6 +15,7 @@ from pgherd.model.run import RunEnvironment
 from pgherd.node.local import LocalNode
 from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import open_session
+from pgherd.runtimes.host_runtimes import ProcessRuntime
 
 NODE = LocalNode()
 RUN = "20260101-000000-density-ab12"
@@ -129,6 +130,19 @@ def test_an_account_that_is_not_there(places):
     with pytest.raises(UsageError, match="no user 'nobody-of-that-name'"), open_session(NODE, RUN, asked, RunObserver()):
         raise AssertionError
     assert not left(places)
+
+
+def test_a_runtime_that_cannot_be_closed_does_not_prevent_the_answer(places, monkeypatch):
+    closed = []
+
+    def close(runtime):
+        closed.append(runtime)
+        raise OSError("its cgroup is in use")
+
+    monkeypatch.setattr(ProcessRuntime, "close", close)
+    with open_session(NODE, RUN, surroundings(), RunObserver()):
+        pass
+    assert len(closed) == 1 and not left(places)
 
 
 def test_what_cannot_be_taken_back_is_said_and_stays_in_the_journal(places, monkeypatch):

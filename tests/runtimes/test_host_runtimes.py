@@ -89,6 +89,20 @@ def test_whole_cpus(make_cgroups) -> None:
         assert (scope / f"pgherd-ab12/{name}/cpuset.cpus").read_text() == expected
 
 
+def test_servers_keep_to_the_cpus_that_pgherd_may_use(make_cgroups, tmp_path: Path) -> None:
+    """As with systemd-run -p AllowedCPUs=0-3, or taskset, on 16 CPUs."""
+    runtime, scope, _ = make_cgroups()
+    online = tmp_path / "root/sys/devices/system/cpu/online"
+    online.parent.mkdir(parents=True)
+    online.write_text("0-15\n")
+    runtime.open(Host(cores=4))
+    assert (scope / "pgherd-ab12/cpuset.cpus").read_text() == "0,1,2,3"
+    runtime.close()
+    online.write_text("0-3\n")
+    runtime.open(Host(cores=4))
+    assert (scope / "pgherd-ab12/cpuset.cpus").read_text() == "", "all CPUs"
+
+
 def test_affinity_stands_in_for_a_cpuset_controller_that_was_not_delegated(make_cgroups) -> None:
     runtime, scope, _ = make_cgroups(controllers="cpu memory", cpus=(1, 2))
     runtime.open(Host())

@@ -104,7 +104,7 @@ def gather(node: Node) -> HostFacts:
         memory=total,
         memory_available=available,
         swap=memory.get("SwapTotal", 0),
-        page_size=_page_size(node),
+        page_size=page_size(node),
         huge_pages=_huge_pages(node),
         transparent_huge_pages=chosen(text_of(node, "/sys/kernel/mm/transparent_hugepage/enabled")),
         cgroup=layout.kind,
@@ -160,7 +160,7 @@ def hypervisor_of(node: Node, hypervisor_flag: bool | None) -> str | None:
     if hypervisor_flag is False:
         return None
     firmware = [text_of(node, f"{_DMI}/{file}") for file in _DMI_FILES]
-    if firmware[0].endswith(".metal"):  # bare-metal machines of Amazon have the same vendor string
+    if re.search(r"\.metal(-|$)", firmware[0]):  # bare-metal machines of Amazon have the same vendor string
         return None
     for needle, name in _HYPERVISOR_VENDORS:
         if any(text.startswith(needle) for text in firmware):
@@ -201,7 +201,7 @@ def _unreclaimable(node: Node, group: str | None) -> int:
     return 0
 
 
-def _page_size(node: Node) -> int | None:
+def page_size(node: Node) -> int | None:
     """Return the size of a page in bytes, or None without /proc."""
     try:
         vector = node.read("/proc/self/auxv")

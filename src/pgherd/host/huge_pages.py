@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgherd.host import shared_settings
-from pgherd.host.facts import parse_meminfo
+from pgherd.host.facts import page_size, parse_meminfo
 from pgherd.host.journal import Journal
 from pgherd.host.kernel_files import active_word, names_in, text_of
 from pgherd.host.permissions import may_write, remedy_to_write
@@ -28,7 +28,8 @@ TRANSPARENT = "/sys/kernel/mm/transparent_hugepage"
 SHARED = f"{TRANSPARENT}/shmem_enabled"
 
 _NODES = "/sys/devices/system/node"
-_BASE_PAGE = 4096
+_LARGEST_ORDER = 10
+"""Binary logarithm of the pages in the largest blocks of /proc/buddyinfo."""
 _SPARE_BYTES = 256 * 2**20
 """Memory that stays available for other uses when pages are reserved."""
 
@@ -278,19 +279,20 @@ def _available(node: Node) -> int:
 def _shortage(node: Node, size: int) -> str:
     memory = parse_meminfo(text_of(node, "/proc/meminfo"))
     free, available = memory.get("MemFree", 0), memory.get("MemAvailable", 0)
-    blocks = sum(free_blocks(text_of(node, "/proc/buddyinfo"), size).values())
-    blocks_free = f", with {blocks} more free blocks of at least that size" if size <= 4 * 2**20 else ""
+    page = page_size(node) or 4096
+    blocks = sum(free_blocks(text_of(node, "/proc/buddyinfo"), size, page).values())
+    blocks_free = f", with {blocks} more free blocks of at least that size" if size <= page << _LARGEST_ORDER else ""
     return (
         f"there are no more contiguous blocks of that size ({format_bytes(free)} are free and {format_bytes(available)} available"
         f"{blocks_free}), even after compaction"
     )
 
 
-def free_blocks(text: str, size: int) -> dict[str, int]:
-    """Count free blocks of ``size`` bytes by zone, from /proc/buddyinfo."""
+def free_blocks(text: str, size: int, page: int) -> dict[str, int]:
+    """Count free blocks of ``size`` bytes by zone, from /proc/buddyinfo, with pages of ``page`` bytes."""
     blocks = {}
     for zone, counts in re.findall(r"^(Node\s+\d+, zone\s+\S+)((?:\s+\d+)+)\s*$", text, re.MULTILINE):
-        total = sum(int(count) * (_BASE_PAGE << order) // size for order, count in enumerate(counts.split()) if _BASE_PAGE << order >= size)
+        total = sum(int(count) * (page << order) // size for order, count in enumerate(counts.split()) if page << order >= size)
         blocks[re.sub(r"\s+", " ", zone)] = total
     return blocks
 

@@ -8,6 +8,7 @@ from pgherd.host.kernel_files import text_of
 from pgherd.node.protocol import Command, Node
 
 _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
+_CONTAINER_VARIABLES = ("container=", "KUBERNETES_SERVICE_HOST=")
 _ALL_IDS = "4294967295"
 
 
@@ -18,9 +19,9 @@ def effective_uid(node: Node) -> int:
 
 
 def in_container(node: Node) -> bool:
-    """Return True in a container of Docker, Podman, LXC or systemd-nspawn."""
+    """Return True in a container of Docker, Podman, LXC, systemd-nspawn or Kubernetes."""
     variables = text_of(node, "/proc/1/environ").split("\0")
-    return any(map(node.exists, _CONTAINER_FILES)) or any(variable.startswith("container=") for variable in variables)
+    return any(map(node.exists, _CONTAINER_FILES)) or any(variable.startswith(_CONTAINER_VARIABLES) for variable in variables)
 
 
 def may_write(node: Node, path: str) -> bool:

@@ -223,7 +223,7 @@ def _make_file(node: Node, journal: Journal, swap: Swap) -> ActiveSwap:
 
 
 def _switch_on(node: Node, path: str, mark: str) -> None:
-    _run(node, ("mkswap", "-q", "-U", mark, "-L", "pgherd", "--", path), "formatted")
+    _run(node, ("mkswap", "-U", mark, "-L", "pgherd", "--", path), "formatted")
     priority = max([_LOWEST_PRIORITY, *(area.priority + 1 for area in areas(node))])
     _run(node, ("swapon", "-p", str(min(priority, _HIGHEST_PRIORITY)), "--", path), "switched on")
 

@@ -66,8 +66,9 @@ def _of_groups(node: Node, layout: CgroupHierarchies, in_cgroups: bool) -> list[
 
 
 def _leave_their_group(node: Node, layout: CgroupHierarchies) -> bool:
-    """Return True if the cgroups of servers are at the top of cgroup v2 (``cgroup_parent.find``)."""
-    return os.geteuid() == 0 and not enclosing_limits(node, layout).exist
+    """Return True if the cgroups of servers are at the top of cgroup v2 (``cgroup_parent.find``), outside the group of any container."""
+    at_root = layout.v2 is not None and not node.exists(f"{layout.v2.mount}/cgroup.type")
+    return at_root and os.geteuid() == 0 and not enclosing_limits(node, layout).exist
 
 
 def _of_user(node: Node, uid: int) -> list[TaskLimit]:

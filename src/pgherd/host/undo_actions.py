@@ -8,6 +8,7 @@ something remains.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import re
@@ -115,24 +116,40 @@ class RestoreSubtree(Model):
     leaf: str | None = None
 
     def play(self, scene: UndoContext) -> str | None:
-        """Raises OSError while another run needs the controllers."""
+        """Without effect after a boot, which resets the controllers. Those that other programs use by now stay enabled.
+
+        Raises OSError while another run needs the controllers, or other programs prevent the move.
+        """
         node = scene.node
-        if not node.exists(f"{self.group}/cgroup.procs"):
+        if not scene.same_boot or not node.exists(f"{self.group}/cgroup.procs"):
             return None
         others = [name for name in node.listdir(self.group) if name.startswith(PREFIX) and f"{self.group}/{name}" != self.leaf]
         if any(node.exists(f"{self.group}/{name}/cgroup.procs") for name in others):
             raise OSError(f"cgroup {self.group} holds the groups of another run; run 'pgherd clean' after the end of that run")
         enabled = node.read(f"{self.group}/cgroup.subtree_control").decode().split()
-        controllers = [name for name in self.controllers if name in enabled]
-        if controllers:
-            node.write(f"{self.group}/cgroup.subtree_control", " ".join(f"-{name}" for name in controllers).encode())
+        disabled = {name: self._disable(node, name) for name in self.controllers if name in enabled}
         if self.leaf and node.exists(f"{self.leaf}/cgroup.procs"):
+            if not all(disabled.values()):  # a group with controllers for its children takes no processes
+                raise OSError(
+                    f"groups of another program in cgroup {self.group} use its controllers, so processes stay in {self.leaf}; "
+                    "run 'pgherd clean' after the end of that program"
+                )
             for pid in _pids(node, self.leaf):
                 _move(node, pid, self.group)
             _remove_group(node, self.leaf)
-        elif not controllers:
+        elif not any(disabled.values()):
             return None
         return f"restored cgroup {self.group}"
+
+    def _disable(self, node: Node, controller: str) -> bool:
+        """Return False if the kernel refuses it, because a group of another program has enabled the controller too."""
+        try:
+            node.write(f"{self.group}/cgroup.subtree_control", f"-{controller}".encode())
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return False
+        return True
 
 
 class ReleaseSetting(Model):
@@ -263,25 +280,38 @@ class WipeFileSystem(Model):
     def play(self, scene: UndoContext) -> str | None:
         """Zero the first megabyte, which has all signatures.
 
-        This also applies after a boot, which the file system survives.
+        This also applies after a boot, which the file system survives. The device may then have another name. Raises OSError
+        if it is missing.
         """
-        node = scene.node
-        if not node.exists(self.device):
-            return None
-        probe = node.run(Command(("blkid", "--probe", "--output", "value", "--match-tag", "UUID", "--", self.device)))
-        if probe.out.strip() != self.mark:
-            return None
-        targets = [mount.target for mount in storage.mounts_of_device(node, self.device)]
+        node, device = scene.node, self.device
+        if not self._is_on(node, device):
+            if node.exists(device) and scene.same_boot:
+                return None
+            device = node.run(Command(("blkid", "--uuid", self.mark))).out.strip()
+            if not device or not self._is_on(node, device):
+                if not node.exists(self.device):
+                    raise OSError(
+                        f"{self.device} is missing, and may have a file system of this run (UUID {self.mark}); attach it, then run 'pgherd "
+                        "clean'; if it is gone for good, remove the file of this run in /var/lib/pgherd/journal"
+                    )
+                return None
+        targets = [mount.target for mount in storage.mounts_of_device(node, device)]
         if targets:
-            raise OSError(f"{self.device} is still mounted at {targets[0]}; unmount it, then run 'pgherd clean'")
+            raise OSError(f"{device} is still mounted at {targets[0]}; unmount it, then run 'pgherd clean'")
         for argv in (
-            ("dd", "if=/dev/zero", f"of={self.device}", "bs=1M", "count=1", "conv=fsync,nocreat", "status=none"),
-            ("wipefs", "--all", "--quiet", "--", self.device),
+            ("dd", "if=/dev/zero", f"of={device}", "bs=1M", "count=1", "conv=fsync,nocreat", "status=none"),
+            ("wipefs", "--all", "--quiet", "--", device),
         ):
             result = node.run(Command(argv))
             if result.code:
-                raise OSError(f"{self.device} cannot be erased: {result.err.strip()}")
-        return f"erased {self.device}"
+                raise OSError(f"{device} cannot be erased: {result.err.strip()}")
+        return f"erased {device}"
+
+    def _is_on(self, node: Node, device: str) -> bool:
+        if not node.exists(device):
+            return False
+        probe = node.run(Command(("blkid", "--probe", "--output", "value", "--match-tag", "UUID", "--", device)))
+        return probe.out.strip() == self.mark
 
 
 class RemoveTree(Model):

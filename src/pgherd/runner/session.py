@@ -88,8 +88,14 @@ def open_session(node: Node, run: str, environment: RunEnvironment, watcher: Run
         swap_size = None if environment.swap is None else environment.swap.size
         budget = Host(cores=environment.cores, memory=environment.memory or None, swap=swap_size)
         runtimes = RuntimePool(node, journal, facts, budget, suffix, cpus, environment.vm_memory_policy)
-        stack.callback(runtimes.close)
+        stack.callback(_close, runtimes)
         runtimes.get(environment.runtime)  # fails early if the host cannot provide the runtime
         yield RunSession(
             node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), environment.track, environment, active_swap
         )
+
+
+def _close(runtimes: RuntimePool) -> None:
+    """Close the runtimes. A failure must not prevent the answer: the journal keeps what remains, tries again at its end, and reports it."""
+    with contextlib.suppress(OSError):
+        runtimes.close()

@@ -50,11 +50,14 @@ class CgroupRuntime:
         return replace(capabilities_of("cgroup"), io_limit=base.limits_io, missing=missing, note=note)
 
     def open(self, host: Host) -> None:
-        """Create the run cgroup. Its limits are the memory, and the cores where they are fewer than this process may use."""
+        """Create the run cgroup. Its limits are the memory, and the cores where they are fewer than this process may use.
+
+        If this process may only use some of the CPUs, neither may the group: a cgroup at the top is outside the cpuset around pgherd.
+        """
         base = self._find()
         if base is None:
             raise CapabilityError(f"the cgroup runtime can't be used: {self._missing}; or use --runtime process")
-        pool = self._cpus if set(self._cpus) < set(self._allowed) else None
+        pool = self._cpus if set(self._cpus) < set(self._allowed) or host_cpus.restricted(self._node) else None
         quota = host.cores if host.cores is not None and host.cores < min(self._facts.cores, len(self._cpus)) else None
         group = HostGroup(self._node, self._journal, base, self._suffix)
         group.make(CgroupLimits(cores=quota, cpus=pool if self._has_cpuset else None, memory=host.memory, swap=host.swap))
