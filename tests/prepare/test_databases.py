@@ -13,7 +13,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres.external_connections import Pooler
 from pgherd.postgres.external_server import ExternalDatabaseInfo, ServerActivity
-from pgherd.prepare import guests, servers, volumes
+from pgherd.prepare import databases, guests, servers, volumes
 from pgherd.prepare.databases import database_options, prepare_databases, require_shared_connections
 from pgherd.prepare.hosts import choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.servers import database_size
@@ -32,8 +32,14 @@ def _settings(preparation, size):
     return servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, 2, None)
 
 
-def _disk(preparation, databases, size):
-    return volumes.disk_space(preparation.workspace, preparation.volumes, databases, size, writes=not preparation.load.read_only)
+def _disk(preparation, databases, size, settings=None, **given):
+    writes = not preparation.load.read_only
+    return volumes.disk_space(preparation.workspace, preparation.volumes, databases, size, writes=writes, settings=settings or {}, **given)
+
+
+def _free(monkeypatch, megabytes):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**15, 0, megabytes * 2**20))
 
 
 def _completed(**asked):
@@ -132,12 +138,107 @@ def test_the_wal_lies_where_it_is_asked_for(tmp_path):
 
 
 def test_a_disk_too_small_is_refused(monkeypatch):
-    usage = namedtuple("usage", "total used free")
     with _preparation() as preparation:
         assert _disk(preparation, 3, 10**8).bytes >= 4 * 10**8
-        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 9 * 10**8, 10**8))
+        _free(monkeypatch, 100)
         with pytest.raises(UsageError, match=r"3 databases of about .* MB free; lower --scale"):
             _disk(preparation, 3, 10**8)
+
+
+def test_a_template_that_exists_needs_no_free_space(monkeypatch):
+    with _preparation() as preparation:
+        assert preparation.loaded({}) == 0
+        _free(monkeypatch, 800)
+        with pytest.raises(UsageError, match="1 database of about 164 MB and a template may need 328 MB below .* which has 800 MB free"):
+            _disk(preparation, 1, 100 * 2**20)
+        monkeypatch.setattr(databases.templates, "find", lambda *_: "found")
+        loaded = preparation.loaded({})
+        disk = _disk(preparation, 1, 100 * 2**20, loaded=loaded)
+        assert (loaded, disk.bytes, disk.loaded) == (1, 328 * 2**20, 164 * 2**20), "the run takes both"
+        database = preparation.load.database()
+        assert preparation.loaded({}, [(database,), (database, database.model_copy(update={"name": "b"}))]) == 3
+        _free(monkeypatch, 600)
+        with pytest.raises(UsageError, match="^1 database of about 164 MB may need 164 MB below"):
+            _disk(preparation, 1, 100 * 2**20, loaded=loaded)
+
+
+def test_an_existing_template_is_found_by_the_contents_of_the_load(monkeypatch):
+    contents = []
+    monkeypatch.setattr(databases.templates, "find", lambda *given: contents.append([loader.identity for loader in given[2]]))
+    with _preparation(scale=7) as preparation:
+        assert preparation.loaded({}) == 0
+    assert contents == [["pgbench-7"]]
+
+
+@pytest.fixture
+def one_disk(monkeypatch):
+    """All directories are on one disk with 120 GB of free space, and loop volumes are possible."""
+    monkeypatch.setattr(volumes.file_systems, "require_loop", lambda *_: None)
+    monkeypatch.setattr(volumes, "check_directory", lambda *_: 0)
+    monkeypatch.setattr(volumes, "device_of", lambda node, directory: "7:7")
+    _free(monkeypatch, 120 * 2**10)
+
+
+@pytest.mark.usefixtures("one_disk")
+def test_what_is_on_one_file_system_is_summed(monkeypatch, tmp_path):
+    size = 60 * 2**30
+    with _preparation(data_volume="loop:100GB") as preparation:
+        words = "a template and servers' data on volume 'on-data' may need 160 GB together on the file system of .*, which has 120 GB free"
+        with pytest.raises(UsageError, match=words):
+            _disk(preparation, 1, size)
+        assert _disk(preparation, 1, size, loaded=1).volumes.volumes, "the cache gets nothing more"
+        monkeypatch.setattr(volumes, "device_of", lambda node, directory: directory)
+    with _preparation(data_volume=str(tmp_path)) as preparation:
+        assert _disk(preparation, 1, size).volumes.volumes, "two file systems"
+
+
+@pytest.mark.usefixtures("one_disk")
+def test_wal_in_a_directory_on_the_disk_of_the_cache_is_counted(monkeypatch, tmp_path):
+    with _preparation(wal_volume=str(tmp_path), workload="tpcb-like") as preparation:
+        _free(monkeypatch, 1500)
+        with pytest.raises(UsageError, match="and servers' WAL on volume 'on-wal' may need 1.38 GB together .*, which has 1.46 GB free"):
+            _disk(preparation, 1, 100 * 2**20)
+
+
+@pytest.mark.usefixtures("one_disk")
+@pytest.mark.parametrize("volume", ["wal_volume", "data_volume"])
+def test_wal_that_may_fill_a_volume_that_pgherd_makes_is_a_warning(volume):
+    def warnings(preparation, size):
+        choices = _disk(preparation, 1, 100 * 2**20, {"max_wal_size": size}).volumes.choices
+        return [text for text in choices if "WAL may grow" in text]
+
+    with _preparation(workload="tpcb-like", **{volume: "loop:2GB"}) as preparation:
+        (warning,) = warnings(preparation, "4GB")
+        assert "WAL may grow by 3 GB more (max_wal_size), but volume 'on-" in warning
+        assert not warnings(preparation, "1GB")
+    with _preparation(workload="tpcb-like", **{volume: "loop:6GB"}) as preparation:
+        assert not warnings(preparation, "4GB")
+    with _preparation(**{volume: "loop:2GB"}) as preparation:
+        assert not warnings(preparation, "4GB"), "a load that only reads"
+
+
+@pytest.mark.usefixtures("one_disk")
+def test_what_trials_write_is_counted_once(monkeypatch, tmp_path):
+    """Data and WAL on volumes of one file system need no more than the data with its WAL."""
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    _free(monkeypatch, 10 * 1024)
+    with _preparation(workload="tpcb-like", data_volume=str(tmp_path / "a"), wal_volume=str(tmp_path / "b")) as preparation:
+        _disk(preparation, 7, 100 * 2**20, {"max_wal_size": "1GB"})
+
+
+@pytest.mark.usefixtures("one_disk")
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_wal_that_may_fill_a_disk_is_a_warning(monkeypatch, tmp_path, elsewhere):
+    given = {"wal_volume": str(tmp_path)} if elsewhere else {}
+    _free(monkeypatch, 4608)
+    with _preparation(workload="tpcb-like", **given) as preparation:
+        choices = _disk(preparation, 1, 100 * 2**20, {"max_wal_size": "4GB"}).volumes.choices
+        (warning,) = (text for text in choices if "WAL may grow" in text)
+        assert warning.startswith("Warning: WAL may grow by 3 GB more (max_wal_size), but the file system of ")
+        assert "lower max_wal_size with --set" in warning
+        assert not any("WAL may grow" in text for text in _disk(preparation, 1, 100 * 2**20, {"max_wal_size": "1GB"}).volumes.choices)
+    with _preparation(**given) as preparation:
+        assert not any("WAL may grow" in text for text in _disk(preparation, 1, 2**20, {"max_wal_size": "32GB"}).volumes.choices)
 
 
 def test_a_users_own_size_is_assumed_until_it_is_loaded(tmp_path):

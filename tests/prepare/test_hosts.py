@@ -78,6 +78,8 @@ def choose(memory, runtime):
         ("cgroup", {"vcpus": 2, "cpu_mode": "cpuset"}, 1, ContainerCpu(2, "cpuset")),
         ("process", {}, 0.25, ContainerCpu(1, "cpuset")),
         ("process", {"vcpus": 0.5}, 1, ContainerCpu(0.5, "none")),
+        ("process", {"host_cores": 0.5}, 1, ContainerCpu(0.5, "none")),
+        ("process", {"host_cores": 1.0}, 0.25, ContainerCpu(1, "cpuset")),
         ("vm", {}, 0.25, ContainerCpu(1, "none")),
         ("vm", {"vcpus": 0.5, "cpu_mode": "quota"}, 1, ContainerCpu(0.5, "quota")),
     ],

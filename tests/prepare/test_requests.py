@@ -66,6 +66,24 @@ def test_files_are_searched_next_to_the_scenario_first(tmp_path, monkeypatch):
     assert read_scenario(Path("t.yaml")).options == {"init_script": "both.sql", "script": ["both.sql"]}
 
 
+def test_files_in_variants_are_searched_next_to_the_scenario_too(tmp_path, monkeypatch):
+    here, away = tmp_path / "here", tmp_path / "away"
+    for directory, names in ((here, ("a.sql", "mine.sql")), (away, ("a.sql", "b,c.sql", "postgresql.conf"))):
+        directory.mkdir()
+        for name in names:
+            (directory / name).write_text("SELECT 1;")
+    monkeypatch.chdir(here)
+    variants = ['a:script="a.sql@2,b,c.sql,mine.sql",jit=off', "b:Settings-From=postgresql.conf", "c:work_mem=a.sql", "d"]
+    write_scenario(away / "s.yaml", "compare", {"variant": variants, "workload": "tpcb-like"})
+    found = read_scenario(away / "s.yaml").options["variant"]
+    assert [parse_variant(text) for text in found[:2]] == [
+        ("a", {"script": f"{away}/a.sql@2,{away}/b,c.sql,mine.sql", "jit": "off"}),
+        ("b", {"Settings-From": f"{away}/postgresql.conf"}),
+    ]
+    assert found[2:] == variants[2:]
+    assert apply(DensityRequest(), parse_variant(found[0])[1]).script == (f"{away}/a.sql@2", f"{away}/b,c.sql", "mine.sql")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -100,6 +118,10 @@ def test_no_password_is_written_or_told(tmp_path):
     write_scenario(tmp_path / "s.yaml", "compare", options)
     text = (tmp_path / "s.yaml").read_text()
     assert "s3cret" not in text and "postgresql://me:***@h/app" in text and "password=***" in text
+    nested = {"name": "a", "study": "scaling", "options": {"dsn": dsns[0], "settings_from": dsns[1], "clients": [1, 2]}}
+    write_scenario(tmp_path / "c.yaml", "compare", {"scenarios": [nested, {**nested, "name": "b"}]})
+    text = (tmp_path / "c.yaml").read_text()
+    assert "s3cret" not in text and text.count("host=i password=***") == 2
     with pytest.raises(UsageError) as caught:
         request("density", {"dsn": {"postgresql://me:s3cret@h/app": 1}})
     assert "'dsn'" in str(caught.value) and "s3cret" not in str(caught.value)

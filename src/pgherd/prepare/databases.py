@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,11 +21,12 @@ from typing import Any, cast
 from pgherd.host.facts import gather
 from pgherd.model.analysis import Thresholds
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import Role, RuntimeName
+from pgherd.model.deployment import Database, Role, RuntimeName
 from pgherd.model.errors import UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment
 from pgherd.node.protocol import Node
+from pgherd.postgres import templates
 from pgherd.postgres.external_server import ExternalDatabaseInfo
 from pgherd.prepare import fleet, hosts, load, servers
 from pgherd.prepare import guests as virtual_machines
@@ -40,6 +41,7 @@ from pgherd.runner.deploy import huge_pages, tracked_processes
 from pgherd.runner.execute import device_io
 from pgherd.runtimes.runtime_selection import choose
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest, Scheduler
+from pgherd.workloads.registry import loaders
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,18 @@ class DatabasePreparation:
     def share(self) -> HostShare:
         """Share of the hosts that the run may use."""
         return self.containers.share
+
+    def loaded(self, settings: Mapping[str, str], contents: Collection[tuple[Database, ...]] = ()) -> int:
+        """Return the number of databases in templates that the cache has already.
+
+        ``contents`` are the databases of each kind of server with these ``settings``. The default is one server with the load's database.
+        """
+        if self.volumes is None:
+            return 0
+        node, cache, chosen = self.workspace.node, str(self.workspace.cache), self.servers
+        kinds = contents or [(self.load.database(),)]
+        found = [kind for kind in kinds if templates.find(node, chosen.usable, loaders(node, kind, settings), cache, chosen.checksums)]
+        return sum(map(len, found))
 
 
 @contextlib.contextmanager

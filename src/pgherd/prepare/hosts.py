@@ -295,7 +295,7 @@ def choose_cpu(containers: Containers, default: float) -> ContainerCpu:
     if runtime == "cgroup":
         mode: CpuMode = containers.cpu_mode or "quota"
     else:
-        if containers.vcpus is None:
+        if containers.vcpus is None and largest >= 1:  # on less than one core there is no whole CPU to choose
             size = max(1.0, float(min(round(size), int(largest))))
         mode = containers.cpu_mode or ("cpuset" if size == int(size) else "none")
         if mode == "quota":

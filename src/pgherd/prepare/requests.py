@@ -99,7 +99,7 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def _with_files(directory: Path, scenario: Scenario) -> dict[str, Any]:
-    """Return a scenario's options, with the path of each named file that is in its directory."""
+    """Return a scenario's options, with the path of each named file that is in its directory. Files in variants are included."""
 
     def located(value: Any) -> Any:
         if isinstance(value, list | tuple):
@@ -107,11 +107,25 @@ def _with_files(directory: Path, scenario: Scenario) -> dict[str, Any]:
         file = re.sub(r"@\d+$", "", value) if isinstance(value, str) else ""
         return str(directory / value) if file and os.path.isfile(directory / file) else value
 
+    def names_files(option: str) -> bool:
+        declared = option_of(fields[option]) if option in fields else None
+        return declared is not None and declared.metavar.startswith("FILE")
+
+    def located_in_variant(text: str) -> str:
+        name, changes = parse_variant(text)
+        found = dict(changes)
+        for key, value in changes.items():
+            if names_files(option := plain(key)):
+                several = _takes_several(fields[option].annotation)
+                found[key] = ",".join(located(several_values(value, directory))) if several else located(value)
+        return text if found == changes else variant_text(name, found)
+
     fields, options = study_of(scenario.study).request_model.model_fields, dict(scenario.options)
     for name, value in options.items():
-        declared = option_of(fields[name]) if name in fields else None
-        if declared is not None and declared.metavar.startswith("FILE"):
+        if names_files(name):
             options[name] = located(value)
+        elif name == "variant" and value is not None:
+            options[name] = [located_in_variant(text) for text in value]
     return options
 
 
@@ -153,7 +167,7 @@ def rejection(fault: ErrorDetails) -> str:
 
 def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
     """Write options of a command line as a scenario file. Raises UsageError if the file cannot be written."""
-    document = {"schema": "pgherd/scenario/1", "study": study, "options": {n: _without_secrets(v) for n, v in options.items()}}
+    document = {"schema": "pgherd/scenario/1", "study": study, "options": _without_secrets(options)}
     try:
         path.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
     except OSError as error:
@@ -161,9 +175,11 @@ def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
 
 
 def _without_secrets(value: Any) -> Any:
-    """Return a value without the password of a DSN, and tuples as lists, because YAML has no tuples."""
+    """Return a value without passwords of DSNs, and tuples as lists, because YAML has no tuples. Mappings are nested scenarios."""
     if isinstance(value, str):
         return redact_dsn(value)
+    if isinstance(value, dict):
+        return {name: _without_secrets(item) for name, item in value.items()}
     return [_without_secrets(item) for item in value] if isinstance(value, tuple | list) else value
 
 
@@ -279,14 +295,18 @@ def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed
         raise UsageError(f"{label}: '{key}': {rejection(fault)}") from None
 
 
-def several_values(text: str) -> tuple[str, ...]:
+def several_values(text: str, directory: Path = Path()) -> tuple[str, ...]:
     """Split a variant's text for an option with several values at commas. The name of an existing file, with a weight after ``@`` or
-    without one, is not split.
+    without one, is not split. Files are searched in the ``directory``, then in the working directory.
     """
+
+    def exists(name: str) -> bool:
+        return os.path.exists(directory / name) or os.path.exists(name)
+
     parts, values = text.split(","), []
     while parts:
         joined = (",".join(parts[:count]) for count in range(len(parts), 1, -1))
-        value = next((one for one in joined if any(map(os.path.exists, (one, re.sub(r"@[^@,]*$", "", one))))), parts[0])
+        value = next((one for one in joined if any(map(exists, (one, re.sub(r"@[^@,]*$", "", one))))), parts[0])
         values.append(value)
         del parts[: value.count(",") + 1]
     return tuple(values)

@@ -10,7 +10,8 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pgherd.host import file_systems, paths
 from pgherd.host.file_systems import require_empty
@@ -18,8 +19,9 @@ from pgherd.model.deployment import Role, Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
+from pgherd.postgres.settings import max_wal_bytes
 from pgherd.prepare.prepared_study import VolumeContents, Workspace
-from pgherd.runner.deploy.volumes import TEMP_BYTES, check_directory, same_device, wal_bytes
+from pgherd.runner.deploy.volumes import TEMP_BYTES, WRITTEN_BYTES, check_directory, device_of, same_device, wal_bytes
 
 _NAME = re.compile(r"([a-z0-9][a-z0-9_-]{0,39})=(.+)", re.DOTALL)
 
@@ -93,10 +95,11 @@ class ServerVolumes:
 
 @dataclass(frozen=True)
 class DiskSpace:
-    """Disk space of a run in the cache (bytes), and its checked volumes."""
+    """Disk space of a run in the cache (bytes), its checked volumes, and the part of the bytes that existing templates have already."""
 
     bytes: int = 0
     volumes: ServerVolumes = ServerVolumes()
+    loaded: int = 0
 
 
 def choose_volumes(
@@ -187,12 +190,17 @@ def disk_space(
     database_bytes: int,
     *,
     writes: bool,
+    settings: Mapping[str, str],
     lower: str = "--scale",
     templates: int = 1,
+    loaded: int = 0,
 ) -> DiskSpace:
     """Return the disk space for ``databases`` clones and for templates with ``templates`` databases. It is 0 if ``requested`` is None.
 
-    ``databases`` is the number on the fullest host.
+    ``databases`` is the number on the fullest host. Of the templates, ``loaded`` databases exist already and need no free space.
+
+    If the load ``writes``, ``WRITTEN_BYTES`` are counted for each server. WAL up to the max_wal_size of the servers' ``settings`` is only
+    a warning, because short trials do not write that much.
 
     Raises:
         UsageError: there is less free space (the message names the options to ``lower``), or a volume is missing, in use, or too small.
@@ -200,30 +208,81 @@ def disk_space(
     """
     if requested is None:
         return DiskSpace()
-    node, cache = workspace.node, workspace.cache
-    wal, written = wal_bytes(databases, not writes), 2**30 if writes else 0
+    wal, written = wal_bytes(databases, not writes), WRITTEN_BYTES if writes else 0
+    more_wal = databases * max(0, max_wal_bytes(settings) - WRITTEN_BYTES) if writes else 0
     needed: dict[Role, int] = {
-        "data": databases * (database_bytes + EMPTY_CLUSTER + written),
+        "data": databases * (database_bytes + EMPTY_CLUSTER + (0 if "wal" in requested.roles else written)),
         "wal": wal,
         "temp": databases * TEMP_BYTES,
         "tablespace": databases * (database_bytes + written),
     }
-    checked = check_volumes(node, requested, workspace.account, needed)
+    wal_role: Role = "wal" if "wal" in requested.roles else "data"
+    wal_volume = requested.roles.get(wal_role)
+    warnings = []
+    if wal_volume is not None and wal_volume.size is not None:
+        if more_wal and wal_volume.size < (needed[wal_role] + more_wal) * _SPARE:
+            left = max(0, int(wal_volume.size / _SPARE) - needed[wal_role])
+            warnings.append(_wal_warning(more_wal, f"volume '{wal_volume.name}'", left))
+        more_wal = 0
+    checked = check_volumes(workspace.node, requested, workspace.account, needed)
     if "wal" in requested.roles:
         written = 0
     if "data" in requested.roles:
         databases = 0  # the cache contains only the template
     each = database_bytes + EMPTY_CLUSTER + written
-    need = each * (databases + templates)
-    free = shutil.disk_usage(next(path for path in (cache, *cache.parents) if path.exists())).free
-    if need + DISK_RESERVE > free:
-        many = "1 database" if databases == 1 else f"{databases} databases"
-        copies = "a template" if templates == 1 else f"templates of {templates}"
-        raise UsageError(
-            f"{many} of about {format_bytes(each)} and {copies} need {format_bytes(need)} below {cache}, which has "
-            f"{format_bytes(free)} free; lower {lower}, or set XDG_CACHE_HOME to a larger disk"
-        )
-    return DiskSpace(need, checked)
+    parts = []
+    if databases:
+        parts.append(f"{'1 database' if databases == 1 else f'{databases} databases'} of about {format_bytes(each)}")
+    if templates > loaded:
+        parts.append("a template" if templates - loaded == 1 else f"templates of {templates - loaded} databases")
+    in_cache = (str(workspace.cache), " and ".join(parts), each * (databases + templates - loaded))
+    wal_directory = in_cache[0] if wal_volume is None or wal_volume.path is None else wal_volume.path
+    warnings += _require_space(workspace.node, in_cache, checked.holds, (wal_directory, more_wal), lower)
+    return DiskSpace(each * (databases + templates), replace(checked, choices=(*checked.choices, *warnings)), each * loaded)
+
+
+def _require_space(
+    node: Node, in_cache: tuple[str, str, int], holds: tuple[VolumeContents, ...], more_wal: tuple[str, int], lower: str
+) -> list[str]:
+    """Require that each file system has space for all that the run stores on it: in the cache, in directories, in files of loop volumes.
+
+    ``in_cache`` is the cache directory with its contents and their bytes. ``more_wal`` is the directory of the WAL with the bytes that WAL
+    may take besides. Return a warning if there is no space for these.
+
+    Raises:
+        UsageError: there is less free space.
+    """
+    cache, together = in_cache[0], dict[str, list[tuple[str, str, int]]]()
+    stored = [in_cache] if in_cache[2] else []
+    for held in holds:
+        if held.volume.kind != "device":
+            directory, size = held.volume.path or cache, held.volume.size or held.bytes
+            stored.append((directory, f"{held.words} on volume '{held.volume.name}'", size))
+    for part in stored:
+        together.setdefault(device_of(node, part[0]), []).append(part)
+    warnings = []
+    for device, parts in together.items():
+        directory, need = parts[0][0], sum(size for _, _, size in parts)
+        free = shutil.disk_usage(next(path for path in (Path(directory), *Path(directory).parents) if path.exists())).free
+        alone = len(parts) == 1
+        # check_volumes has checked a single volume
+        if (not alone or directory == cache) and need + DISK_RESERVE > free:
+            where = f"below {directory}" if alone else f"together on the file system of {directory}"
+            remedy = "set XDG_CACHE_HOME to a larger disk" if alone else "move one of them to another disk"
+            raise UsageError(
+                f"{' and '.join(words for _, words, _ in parts)} may need {format_bytes(need)} {where}, which has {format_bytes(free)} "
+                f"free; lower {lower}, or {remedy}"
+            )
+        if more_wal[1] and device == device_of(node, more_wal[0]) and need + more_wal[1] + DISK_RESERVE > free:
+            warnings.append(_wal_warning(more_wal[1], f"the file system of {more_wal[0]}", free - need))
+    return warnings
+
+
+def _wal_warning(more: int, where: str, left: int) -> str:
+    return (
+        f"Warning: WAL may grow by {format_bytes(more)} more (max_wal_size), but {where} may have only {format_bytes(left)} left for it, "
+        "and a server without space for WAL stops; use more space, or lower max_wal_size with --set."
+    )
 
 
 def look(node: Node, held: VolumeContents, account: str | None) -> str:

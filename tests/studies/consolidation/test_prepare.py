@@ -140,7 +140,7 @@ def test_warehouses_that_do_not_fit_the_disk_are_refused(monkeypatch):
         prepared(schemes=("dedicated",))
 
 
-def _full(workspace, requested, databases, size, *, writes, lower, templates):
+def _full(workspace, requested, databases, size, *, lower, **named):
     raise UsageError(f"{databases} databases do not fit; lower {lower}")
 
 
@@ -148,11 +148,23 @@ def test_templates_count_on_the_disk(monkeypatch):
     requests = []
     real = module.disk_space
     monkeypatch.setattr(
-        module, "disk_space", lambda *inputs, **named: requests.append((inputs[2], named["templates"])) or real(*inputs, **named)
+        module,
+        "disk_space",
+        lambda *inputs, **named: requests.append((inputs[2], named["templates"], named["loaded"])) or real(*inputs, **named),
     )
-    for layouts in (("dedicated",), ("shared-server",), ("shared-server", "dedicated"), ("dedicated", "shared-database", "shared-server")):
+    layouts_of_runs = (
+        *(("dedicated",), ("shared-server",), ("shared-server", "dedicated")),
+        ("dedicated", "shared-database", "shared-server"),
+    )
+    for layouts in layouts_of_runs:
         prepared(schemes=layouts)
-    assert requests == [(2, 1), (2, 2), (2, 3), (2, 5)], "layouts of one server have a template each, of all databases or schemas"
+    expected = [(2, 1, 0), (2, 2, 0), (2, 3, 0), (2, 5, 0)]
+    assert requests == expected, "layouts of one server have a template each, of all databases or schemas"
+    requests.clear()
+    monkeypatch.setattr(databases.templates, "find", lambda *_: "found")
+    for layouts in layouts_of_runs:
+        prepared(schemes=layouts)
+    assert requests == [(2, count, count) for _, count, _ in expected], "a second run has them already"
 
 
 @pytest.mark.usefixtures("groups", "no_swap_looked_for")

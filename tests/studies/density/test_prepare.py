@@ -8,6 +8,8 @@ from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
+from pgherd.postgres import templates
+from pgherd.prepare.volumes import DISK_RESERVE
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.density.prepare import prepare
 from pgherd.studies.density.propose import planned, worst_case
@@ -132,6 +134,21 @@ def test_more_databases_than_the_disk_holds_are_refused(monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 9 * 10**8, 10**8))
     with pytest.raises(UsageError, match="need .* below .*, which has 95.4 MB free; lower --databases or --scale"):
         prepared(databases=(1, 2))
+
+
+def test_databases_whose_template_exists_need_no_space_for_it(monkeypatch):
+    usage = type(shutil.disk_usage("/"))
+    need = prepared(databases=(2,), scale=10).disk
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**15, 0, need + DISK_RESERVE - 1))
+    with pytest.raises(UsageError, match="2 databases of about .* and a template may need"):
+        prepared(databases=(2,), scale=10)
+    monkeypatch.setattr(templates, "find", lambda *_: "found")
+    assert prepared(databases=(2,), scale=10).disk == need
+
+
+def test_processes_run_on_less_than_one_core():
+    options = prepared(runtime="process", host_cores=0.5, databases=(1,)).options
+    assert 0 < options.vcpus <= 0.5 and options.cpu_mode == "none"
 
 
 def test_settings_of_the_users_own_are_taken_over(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import Size
 from pgherd.node.local import LocalNode
-from pgherd.prepare import servers
+from pgherd.prepare import databases, servers
 from pgherd.prepare.hosts import ContainerCpu, Containers, HostShare
 from pgherd.studies.isolation import prepare as module
 from pgherd.studies.isolation.options import AGGRESSORS, FIO, FIO_BYTES, IsolationRequest
@@ -94,6 +94,18 @@ def test_fio_needs_fio_direct_io_and_room(prepared, monkeypatch):
     monkeypatch.setattr(module, "direct_io_works", lambda directory: False)
     with pytest.raises(CapabilityError, match="aggressor fio needs direct I/O"):
         prepared(aggressors=(FIO,))
+
+
+def test_templates_that_exist_need_no_space(prepared, monkeypatch):
+    monkeypatch.setattr(module, "fio_version", lambda node: "3.33")
+    monkeypatch.setattr(module, "direct_io_works", lambda directory: True)
+    asked = {"aggressors": (FIO,), "schemes": ("shared-server", "shared-container")}
+    study = prepared(**asked)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=study.disk))
+    with pytest.raises(UsageError, match="aggressor fio has a file of 1 GB"):
+        prepared(**asked)
+    monkeypatch.setattr(databases.templates, "find", lambda node, installation, contents, *_: "found" if len(contents) == 2 else None)
+    assert prepared(**asked).disk == study.disk, "the template of the server with both databases exists"
 
 
 def test_all_aggressors_that_the_host_can_run_are_the_default(prepared, monkeypatch):

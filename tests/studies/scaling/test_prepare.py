@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.node.local import LocalNode
+from pgherd.postgres import templates
 from pgherd.postgres.version_differences import VersionDifference
 from pgherd.prepare import servers
 from pgherd.studies.scaling import prepare as module
@@ -45,6 +46,14 @@ def test_limits_that_were_asked_for_hold():
     options = prepared(vcpus=1, runtime="process").options
     assert (options.vcpus, options.cpu_mode, options.threads) == (1, "cpuset", 1)
     assert options.clients == (1, 2, 3, 4)
+
+
+def test_an_existing_template_and_the_settings_of_wal_count_for_the_disk(monkeypatch):
+    given, real = {}, module.disk_space
+    monkeypatch.setattr(module, "disk_space", lambda *inputs, **named: given.update(named) or real(*inputs, **named))
+    monkeypatch.setattr(templates, "find", lambda *_: "found")
+    prepared(workload="tpcb-like", vcpus=1, clients=(1,), runtime="process")
+    assert given["writes"] and given["settings"]["max_wal_size"] == "4GB" and given["loaded"] == 1
 
 
 def test_clients_for_which_memory_is_too_small_are_left_out_and_that_is_said():
@@ -143,6 +152,7 @@ def test_devices_that_any_variant_formats_are_typed_by_the_user(monkeypatch):
     [
         ({"clients": (0, 1)}, UsageError, "--clients 0: the minimum is 1"),
         ({"clients": (1, 2), "threads": 8}, UsageError, "--threads 8 is more than --clients 2"),
+        ({"clients": (1, 8, 8), "slo": ("p99=10ms",)}, UsageError, "one number of clients, but --clients has 1, 8; give one of them"),
         (
             {"clients": (1, 100_000)},
             UsageError,

@@ -26,12 +26,13 @@ VOLUME_RESERVE = 256 * 2**20
 TEMP_BYTES = 256 * 2**20
 """Bytes for a server's temporary files."""
 _FIRST_SEGMENTS_BYTES = 64 * 2**20
-_WRITTEN_BYTES = 2**30
+WRITTEN_BYTES = 2**30
+"""Bytes that the trials of a load that writes may add to a server."""
 
 
 def wal_bytes(servers: int, read_only: bool) -> int:
     """Return the bytes that these servers' WAL may take: the first segments, and what a writing trial fills."""
-    return servers * (_FIRST_SEGMENTS_BYTES + (0 if read_only else _WRITTEN_BYTES))
+    return servers * (_FIRST_SEGMENTS_BYTES + (0 if read_only else WRITTEN_BYTES))
 
 
 def check_directory(node: Node, directory: str, account: str | None, needed: int, option: str = "--volume", what: str = "its files") -> int:
@@ -73,10 +74,11 @@ def wal_directories(directories: Sequence[str]) -> list[str]:
 
 def same_device(node: Node, first: str, second: str) -> bool:
     """Return whether two directories are on one file system. For a missing one, its nearest existing parent counts."""
-    return _device(node, first) == _device(node, second)
+    return device_of(node, first) == device_of(node, second)
 
 
-def _device(node: Node, directory: str) -> str:
+def device_of(node: Node, directory: str) -> str:
+    """Return the number of the file system of a directory, or of its nearest existing parent."""
     while not node.exists(directory) and directory not in ("/", ""):
         directory = os.path.dirname(directory)
     return node.run(Command(["stat", "--format=%d", "--", directory])).out.strip()

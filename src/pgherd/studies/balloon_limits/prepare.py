@@ -84,7 +84,15 @@ def prepare(node: Node, request: BalloonLimitsRequest, dry: bool) -> PreparedStu
             facts=preparation.facts,
             budget=memory,
         )
-        disk = disk_space(preparation.workspace, preparation.volumes, 1, size.bytes, writes=request.updates > 0)
+        disk = disk_space(
+            preparation.workspace,
+            preparation.volumes,
+            1,
+            size.bytes,
+            writes=request.updates > 0,
+            settings=settings.settings,
+            loaded=preparation.loaded(settings.settings),
+        )
         limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         scripts = {"select-only": 100 - request.updates, "simple-update": request.updates}
         options = BalloonLimitsOptions(

@@ -110,15 +110,6 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
         # Layouts with one server have a template each, with all databases. The other layouts use a template with one database.
         copies = sum(databases for layout in layouts if layout in ONE_SERVER) + (not set(layouts) <= set(ONE_SERVER))
         copies *= 2 if policy is not None else 1  # a disk image of each template is built too
-        disk = disk_space(
-            workspace,
-            preparation.volumes,
-            databases,
-            size.bytes,
-            writes=not load.read_only,
-            lower="--databases or --scale",
-            templates=copies,
-        )
         settings = servers.choose_settings(
             workspace,
             preparation.servers,
@@ -169,6 +160,19 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
             working_set_size=request.working_set_size,
         )
         options = options.model_copy(update={"max_reruns": max(2, len(points(options)) * options.repeats // 8)})
+        deployments = [deploy(options, layout, buffers[0], 0.0) for layout in options.runnable]
+        contents = {server.databases for deployment in deployments for _, _, server in deployment.servers()}
+        disk = disk_space(
+            workspace,
+            preparation.volumes,
+            databases,
+            size.bytes,
+            writes=not load.read_only,
+            settings=settings.settings,
+            lower="--databases or --scale",
+            templates=copies,
+            loaded=preparation.loaded(settings.settings, contents),
+        )
         prepared = complete(
             preparation,
             "consolidation",

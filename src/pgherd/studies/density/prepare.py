@@ -81,15 +81,17 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
         else:
             points, memory, max_databases = _points_of_fleet(request.databases, max(1, len(fleet))), None, None
             points = requested_sizes(request.databases or (len(fleet) or 1,)) if sought else points
+        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, clients, memory, cached=cached)
         disk = disk_space(
             preparation.workspace,
             preparation.volumes,
             share.most_on_one(max(points), preparation.containers.vcpus or 1.0),
             size.bytes,
             writes=not load.read_only,
+            settings=settings.settings,
             lower="--scale" if request.databases == (1,) else "--databases or --scale",
+            loaded=preparation.loaded(settings.settings),
         )
-        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, clients, memory, cached=cached)
         limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         options = DensityOptions(
             **database_options(preparation, limits, size, settings),

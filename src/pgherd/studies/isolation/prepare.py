@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pgherd.host.storage import direct_io_works
 from pgherd.model.capabilities import capabilities_of, is_cpu_limited
+from pgherd.model.deployment import Database
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
@@ -34,7 +35,7 @@ from pgherd.studies.isolation.options import (
     IsolationRequest,
     Scheme,
 )
-from pgherd.studies.isolation.propose import CPU_MODES
+from pgherd.studies.isolation.propose import AGGRESSOR, CPU_MODES, VICTIM
 
 DEFAULT_SCHEMES: tuple[Scheme, ...] = ("shared-server", "quota", "cpuset")
 DEFAULT_OF_GUESTS: tuple[Scheme, ...] = ("shared-server", "vm")
@@ -85,16 +86,19 @@ def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
                 f"two containers of {format_bytes(memory or need)} exceed the host's memory budget of {format_bytes(share.memory)}; lower "
                 "--memory, --scale or --aggressor-clients, or raise --host-memory"
             )
+        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, connections, memory)
+        contents = _contents(preparation.load.database(), schemes)
         disk = disk_space(
             preparation.workspace,
             preparation.volumes,
             2,
             size.bytes,
             writes=True,
-            templates=(2 if "shared-server" in schemes else 0) + (schemes != ("shared-server",)),
+            settings=settings.settings,
+            templates=sum(map(len, contents)),
+            loaded=preparation.loaded(settings.settings, contents),
         )
         aggressors, tools, disk, no_fio = _aggressors(node, request, preparation, disk)
-        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, connections, memory)
         if "vacuum" in aggressors:
             settings = _with_eager_autovacuum(settings)
         limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
@@ -127,6 +131,14 @@ def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
             messages=(*left_out, *no_fio, *size.messages, *settings.messages, *limits.messages),
         )
         return replace(completed, tools=tools)
+
+
+def _contents(database: Database, schemes: Sequence[Scheme]) -> list[tuple[Database, ...]]:
+    """Return the databases of each kind of server in the schemes. Each kind has a template."""
+    contents: list[tuple[Database, ...]] = [] if set(schemes) == {"shared-server"} else [(database,)]
+    if "shared-server" in schemes:
+        contents.append(tuple(database.model_copy(update={"name": name}) for name in (VICTIM, AGGRESSOR)))
+    return contents
 
 
 def _aggressors(
@@ -165,13 +177,13 @@ def _with_file(preparation: DatabasePreparation, disk: DiskSpace) -> DiskSpace:
         raise CapabilityError(
             f"aggressor {FIO} needs direct I/O, and the file system of {directory} has none; leave it out, or give --data-volume"
         )
-    need, free = disk.bytes + FIO_BYTES, shutil.disk_usage(directory).free
+    need, free = disk.bytes - disk.loaded + FIO_BYTES, shutil.disk_usage(directory).free
     if need + DISK_RESERVE > free:
         raise UsageError(
             f"aggressor {FIO} has a file of {format_bytes(FIO_BYTES)}, and with the databases {format_bytes(need)} are needed, "
             f"but {directory} has {format_bytes(free)} free; leave it out, or free some space"
         )
-    return replace(disk, bytes=need)
+    return replace(disk, bytes=disk.bytes + FIO_BYTES)
 
 
 def _with_eager_autovacuum(chosen: servers.ServerSettings) -> servers.ServerSettings:

@@ -66,8 +66,18 @@ def prepare(node: Node, request: PlaceVerifyRequest, dry: bool) -> PreparedStudy
                 f"{format_bytes(share.memory)}; verify fewer hosts"
             )
         size, mean = DatabaseSize(max(sizes.values())), sum(n * sizes[scale] for scale, n in counts.items()) // counts.total()
-        disk = disk_space(preparation.workspace, preparation.volumes, counts.total(), mean, writes=False, templates=len(counts))
         settings = _without_autovacuum(servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, CLIENTS, None))
+        contents = [(preparation.load.database().model_copy(update={"scale": scale}),) for scale in counts]
+        disk = disk_space(
+            preparation.workspace,
+            preparation.volumes,
+            counts.total(),
+            mean,
+            writes=False,
+            settings=settings.settings,
+            templates=len(counts),
+            loaded=preparation.loaded(settings.settings, contents),
+        )
         limits = complete_limits(ContainerCpu(smallest, "quota"), None, runtime, settings.settings, settings.huge_pages)
         options = PlaceVerifyOptions(
             **database_options(preparation, limits, size, settings)

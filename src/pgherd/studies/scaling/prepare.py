@@ -35,6 +35,10 @@ _BRANCHES = ("tpcb-like", "simple-update")
 
 def prepare(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
     """Complete a scaling request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
+    if request.slo and len(numbers := sorted(set(request.clients or ()))) > 1:
+        raise UsageError(
+            f"--slo searches a rate with one number of clients, but --clients has {', '.join(map(str, numbers))}; give one of them"
+        )
     if not request.variant:
         return _with_budget(_server(node, request, dry))
     if request.slo:
@@ -94,7 +98,15 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
             duration=request.duration,
             warmup=request.warmup,
         ).model_copy(update=objective_fields(request))
-        disk = disk_space(preparation.workspace, preparation.volumes, 1, size.bytes, writes=not load.read_only)
+        disk = disk_space(
+            preparation.workspace,
+            preparation.volumes,
+            1,
+            size.bytes,
+            writes=not load.read_only,
+            settings=settings.settings,
+            loaded=preparation.loaded(settings.settings),
+        )
         return complete(
             preparation,
             "scaling",

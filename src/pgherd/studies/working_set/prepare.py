@@ -110,7 +110,15 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
         )
         if options.time_budget is None:
             options = options.model_copy(update={"time_budget": _budget(options)})
-        disk = disk_space(workspace, preparation.volumes, 1, size.bytes, writes=not load.read_only)
+        disk = disk_space(
+            workspace,
+            preparation.volumes,
+            1,
+            size.bytes,
+            writes=not load.read_only,
+            settings=settings.settings,
+            loaded=preparation.loaded(settings.settings),
+        )
         prepared = complete(
             preparation,
             "working-set",
