@@ -87,3 +87,9 @@ def test_an_open_limit_leaves_the_known_part():
     host = HostClass.model_validate({"name": "a", "capacity": {"cpu_cores": 10.0, "read_iops": iops}, "latency": limit})
     found = miss_probability(host, {"cpu_cores": 0.3, "read_iops": 1.0})
     assert found.value == pytest.approx(0.5) and found.note.startswith("at least")
+
+
+@pytest.mark.parametrize("need,chance", [(10.0, 0.025), (11.0, 0.5), (19.0, 0.975)])
+def test_each_end_of_an_interval_has_its_probability(need, chance):
+    host = HostClass.model_validate({"name": "a", "capacity": {"read_iops": {"value": 11.0, "low": 10.0, "high": 19.0}}})
+    assert miss_probability(host, {"read_iops": need / 11}).value == pytest.approx(chance, abs=1e-3)

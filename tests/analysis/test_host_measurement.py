@@ -33,7 +33,15 @@ def test_a_measured_point_that_keeps_the_limit_is_a_lower_bound(deepest):
 def test_bounds_are_by_slow_and_by_fast_points():
     found = most_iops([point(1_000, 0.5, 0.1), point(2_000, 2.0, 0.1)], 1.0)
     assert found.value == pytest.approx(1_000 + 1_000 * 0.5 / 1.5)
-    assert found.low == pytest.approx(900 + 900 * (1 - 0.55) / 1.65) and found.high == pytest.approx(1_100 + 1_100 * (1 - 0.45) / 1.35)
+    assert found.low == pytest.approx(900 + 900 * (1 - 0.55) / 1.65) and found.high == pytest.approx(2_200)
+
+
+def test_the_upper_bound_holds_a_device_whose_latency_rises_late():
+    """By Little's law the device reaches 20,000 IOPS with 20 in flight at 1 ms. It was measured with 1 and with 32."""
+    found = most_iops([point(5_000, 0.2, 0.01), point(20_000, 1.6, 0.01), point(20_000, 3.2, 0.01)], 1.0)
+    assert found.value == pytest.approx(5_000 + 15_000 * 0.8 / 1.4) and found.low < found.value < 20_000 <= found.high <= 20_200
+    falling = most_iops([point(5_000, 0.2, 0.01), point(20_000, 1.2, 0.01), point(12_000, 4, 0.01)], 1.0)
+    assert falling.high >= 20_000, "the first point above the limit is that of the lowest latency"
 
 
 def test_a_curve_below_the_limit_gives_its_largest_iops():

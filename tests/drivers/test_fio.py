@@ -63,11 +63,18 @@ class TestArgv:
         argv = DRIVER.argv(load(threads=4), ENDPOINT, 5)
         assert f"--size={2**28}" in argv and f"--offset_increment={2**28}" in argv
 
+    def test_the_shares_of_jobs_are_whole_blocks(self):
+        """Direct I/O at an offset that is not aligned is refused with EINVAL."""
+        argv = DRIVER.argv(load(threads=3), ENDPOINT, 5)
+        share = 2**30 // 3 // 8192 * 8192
+        assert f"--size={share}" in argv and f"--offset_increment={share}" in argv and 3 * share <= 2**30
+
     @pytest.mark.parametrize(
         ("options", "said"),
         [
             ({"rw": "sideways"}, "needs rw, one of read, .*not 'sideways'"),
             ({"size": "0"}, "needs size"),
+            ({"size": "8191"}, "needs size.* at least one block for each job"),
             ({"colour": "red"}, "no option 'colour'; known: bs, direct"),
             (
                 {"rw": "randrw", "read_rate": "70", "write_rate": "30", "rwmixread": "70"},
@@ -154,6 +161,33 @@ def test_the_curve_never_falls_and_ends_at_the_total(rates, rest):
     assert found.counts == sorted(found.counts) and found.counts[-1] == total
     for at, rate in enumerate(rates):
         assert found.between(first + at, first + at + 1) == pytest.approx(rate)
+
+
+def iops_report(total, seconds):
+    return FioReport("3.33", 0.0, {"read": DirectionStats(ios=total, seconds=seconds), "write": DirectionStats()}, 0.1)
+
+
+def test_a_stall_is_where_it_was():
+    """1000 I/Os per second, but none from 2 to 3 s. fio writes no line at 3 s, and the total has no I/Os that could be there."""
+    first = 1_000_000.0
+    logs = [IopsSample(first + at, 1000, "read", "j") for at in (1, 2, 4, 5, 6)]
+    found = curve(iops_report(5000, 6.0), logs, "read", DriverSpan(first, first + 6))
+    assert found.per_second(first, first + 6) == pytest.approx([1000, 1000, 0, 1000, 1000, 1000])
+
+
+def test_a_line_after_a_gap_counts_one_period():
+    first = 1_000_000.0
+    logs = [IopsSample(first + at, 1000, "read", "j") for at in (1, 2, 3.5, 4.5)]
+    found = curve(iops_report(4000, 4.5), logs, "read", DriverSpan(first, first + 4.5))
+    assert found.per_second(first, first + 4.5) == pytest.approx([1000, 1000, 500, 1000])
+
+
+def test_a_job_that_stalls_leaves_the_rate_of_the_other():
+    first = 1_000_000.0
+    logs = [IopsSample(first + at, 1000, "read", "a") for at in (1, 2, 3, 4)]
+    logs = sorted(logs + [IopsSample(first + at + 0.001, 500, "read", "b") for at in (1, 4)], key=lambda line: line.at)
+    found = curve(iops_report(5000, 4.0), logs, "read", DriverSpan(first, first + 4))
+    assert found.per_second(first, first + 4) == pytest.approx([1500, 1000, 1000, 1500], abs=1)
 
 
 # ---- output

@@ -136,7 +136,7 @@ def test_fio_writes_into_a_directory_with_a_colon(tmp_path: Path) -> None:
     volume.mkdir()
     subprocess.run(file_argv(str(volume), 2**20, direct=False), cwd=tmp_path, check=True, capture_output=True)
     assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == [Path("a:b"), Path("a:b/pgherd.data")]
-    load = Load(driver="fio", clients=1, options={"rw": "read", "size": "4096"})
+    load = Load(driver="fio", clients=1, options={"rw": "read", "size": "8192"})
     argv = DRIVER.argv(load, Endpoint("disk0", "", "", 0, "", "", str(tmp_path), directory=str(volume)), 1.0)
     assert f"--filename={tmp_path}/a\\:b/pgherd.data" in argv
 

@@ -127,9 +127,10 @@ def crossing(loads: Sequence[float], latencies: Sequence[float], limit: float) -
 def miss_probability(host: HostClass, needs: Mapping[str, float]) -> Finding:
     """Return the probability that any capacity of a host, or its latency limit, is below its highest demand.
 
-    A measured capacity is taken as normal, with its 95 % interval, whose missing upper end is as far from the value as the lower one. One
-    without an interval counts only if the demand is above it. Capacities of different sources are taken as independent. Of one source, the
-    largest probability counts. Where a limit has no upper bound, the value is a lower bound of the probability.
+    A measured capacity is taken as normal on each side of its value, by that side's end of the 95 % interval. A missing upper end is as
+    far from the value as the lower one. A capacity without an interval counts only if the demand is above it. Capacities of different
+    sources are taken as independent. Of one source, the largest probability counts. Where a limit has no upper bound, the value is a
+    lower bound of the probability.
 
     Args:
         host: class of the host.
@@ -160,7 +161,13 @@ def miss_probability(host: HostClass, needs: Mapping[str, float]) -> Finding:
 
 
 def _below(need: float, low: float, value: float, high: float) -> float:
-    """Return the probability that a normal variable with this 95 % interval is below a demand."""
+    """Return the probability that a variable with this median and 95 % interval is below a demand.
+
+    On each side of the median it is the half of a normal distribution, because the ends may be at different distances from the value.
+    """
     from scipy.stats import norm
 
-    return float(norm.cdf((need - value) / ((high - low) / (2 * norm.ppf(0.975)))))
+    half = value - low if need < value else high - value
+    if half <= 0:
+        return 0.5 if abs(need - value) <= value * _TOLERANCE else float(need > value)
+    return float(norm.cdf((need - value) / half * norm.ppf(0.975)))

@@ -71,9 +71,10 @@ class HostMeasurement:
 def most_iops(curve: Sequence[tuple[Finding, Finding]], limit_ms: float, source: str = "") -> ResourceCapacity | None:
     """Return the most IOPS at a latency of at most the limit, by a measured curve. None: no point of it keeps the limit.
 
-    The curve is linear between two points. The latency of a device rises ever faster, so the true IOPS at the limit are higher. A curve
-    that ends below the limit gives its largest IOPS. The bounds are by the lowest IOPS and the highest latency of each point, and by the
-    opposite. A point without an interval counts for the value and the upper bound only.
+    The curve is linear between two points. The latency of a device rises ever faster, so the true IOPS at the limit are higher, up to those
+    of the first point above the limit, which are the upper bound. A curve that ends below the limit gives its largest IOPS. The lower
+    bound is by the lowest IOPS and the highest latency of each point, and the upper one by the opposite. A point without an interval
+    counts for the value and the upper bound only.
 
     Args:
         curve: IOPS and latency in ms. All have a value.
@@ -84,12 +85,16 @@ def most_iops(curve: Sequence[tuple[Finding, Finding]], limit_ms: float, source:
     if value <= 0:
         return None
     lows = [(iops.low, latency.high) for iops, latency in curve if iops.low is not None and latency.high is not None]
-    highs = [(iops.high or iops.value, latency.value if latency.low is None else latency.low) for iops, latency in curve]
+    highs = sorted(
+        ((latency.value if latency.low is None else latency.low) or 0.0, iops.high or iops.value or 0.0) for iops, latency in curve
+    )
+    kept = [iops for latency, iops in highs if latency <= limit_ms]
+    above = [iops for latency, iops in highs if latency > limit_ms]
     low = _most(lows, limit_ms)
     return ResourceCapacity(
         value=value,
         low=min(low, value) if low > 0 else None,
-        high=max(_most(highs, limit_ms), value) if low > 0 else None,
+        high=max(value, *kept, *above[:1]) if low > 0 else None,
         n=sum(iops.n for iops, _ in curve),
         source=source,
     )

@@ -155,14 +155,15 @@ class SteadyWindow:
 
 
 def rounds_of(series: Sequence[float], count: int = ROUNDS) -> list[float]:
-    """Return the means of ``count`` consecutive parts of a series, all of the same length.
+    """Return the means of ``count`` consecutive parts of a series, whose lengths differ by at most one value.
 
-    Values beyond the last part are ignored. Empty if the series has fewer than ``count`` values.
+    Empty if the series has fewer than ``count`` values.
     """
-    length = len(series) // count
-    if length == 0:
+    n = len(series)
+    if n < count:
         return []
-    return [math.fsum(series[at * length : (at + 1) * length]) / length for at in range(count)]
+    borders = [at * n // count for at in range(count + 1)]
+    return [statistics.fmean(series[start:end]) for start, end in itertools.pairwise(borders)]
 
 
 def steady_window(rounds: Sequence[float]) -> SteadyWindow | None:

@@ -41,6 +41,8 @@ FILE = "pgherd.data"
 """Name of the file in a volume's directory that all jobs of a load use."""
 PERIOD = 1.0
 """Seconds between lines of the log."""
+GAP = 1.25 * PERIOD
+"""A longer time in seconds between two lines has periods without an I/O, for which fio writes no line."""
 PERCENTILES = (0.5, 0.95, 0.99, 0.999)
 MIN_BEYOND = 10
 """Minimum number of I/Os above a percentile. Otherwise the percentile is not reported."""
@@ -73,15 +75,18 @@ class FioDriver:
         mode, size = options.get("rw", ""), int(options.get("size", 0))
         if mode not in _MODES:
             raise UsageError(f"a fio load needs rw, one of {', '.join(_MODES)}, not '{mode}'")
-        if size <= 0:
-            raise UsageError("a fio load needs size, the bytes of its file")
+        block = int(options.get("bs", 8192))
+        # Direct I/O needs aligned offsets.
+        share = size // load.threads // block * block
+        if share <= 0:
+            raise UsageError("a fio load needs size, the bytes of its file, with at least one block for each job")
         argv = [
             "fio",
             "--name=load",
             _filename(endpoint.directory),
-            f"--size={size // load.threads}",
+            f"--size={share}",
             f"--rw={mode}",
-            f"--bs={options.get('bs', '8192')}",
+            f"--bs={block}",
             f"--ioengine={options.get('engine', 'psync')}",
             f"--iodepth={load.clients}",
             f"--numjobs={load.threads}",
@@ -100,7 +105,7 @@ class FioDriver:
             f"--randseed={options.get('seed', '1')}",
         ]
         if load.threads > 1:
-            argv.append(f"--offset_increment={size // load.threads}")
+            argv.append(f"--offset_increment={share}")
         argv += _rates(options)
         argv += ["--lat_percentiles=1", "--clat_percentiles=0", f"--percentile_list={':'.join(f'{100 * p:g}' for p in PERCENTILES)}"]
         argv += ["--output-format=json", f"--output={endpoint.output}/{REPORT}", "--eta=never"]
@@ -156,27 +161,43 @@ def _filename(directory: str) -> str:
 
 
 def file_argv(directory: str, size: int, *, direct: bool) -> list[str]:
-    """Return the command line that fills a load's file with incompressible data and syncs it."""
+    """Return the command line that fills a load's file with incompressible data and syncs it.
+
+    Space is not allocated in advance, so that an unfinished file is not as large as a finished one.
+    """
     argv = ["fio", "--name=fill", _filename(directory), f"--size={size}", "--rw=write", "--bs=1m", "--refill_buffers=1"]
-    return [*argv, "--thread=1", "--ioengine=psync", f"--direct={int(direct)}", "--end_fsync=1", "--output-format=json", "--eta=never"]
+    return [
+        *argv,
+        "--fallocate=none",
+        "--thread=1",
+        "--ioengine=psync",
+        f"--direct={int(direct)}",
+        "--end_fsync=1",
+        "--output-format=json",
+        "--eta=never",
+    ]
 
 
 def curve(report: FioReport, logs: Sequence[IopsSample], direction: Direction, span: DriverSpan) -> CumulativeCurve:
     """Return the I/Os of a direction over time.
 
-    Each job has its log. A line counts its rate times the time since the job's previous line.
+    Each job has its log. A line counts its rate since the job's previous line. After a gap it counts one period, because nothing was done
+    before: fio writes no line for a period without an I/O (__add_samples of stat.c). A fio that was stopped itself has such a gap, too.
     """
-    points: list[tuple[float, float]] = []
+    changes: list[tuple[float, float]] = []
     before: dict[str, float] = {}
     for line in logs:
         if line.direction == direction:
-            points.append((line.at, line.iops * max(0.0, line.at - before.get(line.job, span.first))))
+            start = max(before.get(line.job, span.first), span.first)
             before[line.job] = line.at
-    total, count = report.directions[direction].ios, 0.0
+            if line.at > start:
+                changes += [(line.at - PERIOD if line.at - start > GAP else start, line.iops), (line.at, -line.iops)]
+    total, count, rate = report.directions[direction].ios, 0.0, 0.0
     cumulative = [(span.first, 0.0)]
-    for at, ios in points:
-        count = min(count + ios, total)
-        cumulative.append((max(at, cumulative[-1][0]), count))
+    for at, change in sorted(changes):
+        count = min(count + max(0.0, rate) * (at - cumulative[-1][0]), total)
+        rate += change
+        cumulative.append((at, count))
     return CumulativeCurve([*cumulative, (max(cumulative[-1][0], span.first + report.seconds), total)])
 
 

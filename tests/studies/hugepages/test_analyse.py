@@ -67,6 +67,15 @@ def test_counters_are_reported_per_transaction(build, run):
         }
     )
     assert not any("unknown" in warning for warning in analysis.warnings)
+    assert analysis.findings["tlb_misses:none"].note == ""
+
+
+def test_a_counter_that_a_sum_lacks_is_named(build, run):
+    options = build("none", "2MB")
+    analysis = STUDY.analyse(options, run(options, noise=0.0, metrics={"server:db01/pg": {"tlb.load_misses": 30_000.0, "tlb.walks": 1.0}}))
+    found = analysis.findings["tlb_misses:none"]
+    assert found.value == pytest.approx(3.0) and found.note == "without tlb.store_misses, which the processor's counters did not give"
+    assert analysis.findings["page_walks:none"].note == ""
 
 
 def test_filling_of_page_tables_is_a_warning(build, run):

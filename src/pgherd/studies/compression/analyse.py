@@ -11,12 +11,12 @@ estimated from each stratum's share of compressed bytes, weighted by the stratum
 
 from __future__ import annotations
 
-import random
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pgherd.analysis.intervals import Estimate
+from pgherd.analysis.intervals import Estimate, student
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
@@ -45,7 +45,6 @@ Row = dict[str, Finding | str | int | float | None]
 
 MIN_SEGMENTS = 4
 """Minimum number of sampled segments of a stratum for a spread, unless the stratum has no more."""
-RESAMPLES = 400
 
 
 @dataclass
@@ -303,14 +302,22 @@ class Stratum:
         """Compressed bytes per byte over the sampled segments. A ratio estimator: longer segments have more weight."""
         return sum(self.compressed) / sum(self.raw)
 
+    @property
+    def variance(self) -> float:
+        """Variance of the share (Cochran, Sampling Techniques, 1977, section 6.3). 0 if every segment was read."""
+        if self.census:
+            return 0.0
+        squares = math.fsum((after - self.share * before) ** 2 for before, after in zip(self.raw, self.compressed, strict=True))
+        n = len(self.raw)
+        return n / (n - 1) * squares / sum(self.raw) ** 2
 
-def ratio(strata: Sequence[Stratum], confidence: float = 0.95, seed: int = 1) -> Estimate:
+
+def ratio(strata: Sequence[Stratum], confidence: float = 0.95) -> Estimate:
     """Estimate bytes before ÷ bytes after compression over all strata, with an interval over the sampled segments.
 
-    The interval is a stratified cluster bootstrap. Within each stratum n−1 of its n segments are drawn with replacement (Rao
-    and Wu 1988), which makes the variance correct for small n. A stratum that was read completely is not resampled. Blocks of
-    one segment are similar, so they do not count as independent repeats. There is no finite population correction. Intervals
-    are slightly too wide if much of a stratum was read. ``n`` is the number of segments.
+    It is Student's t interval of the logarithm, by the variance of each stratum's share, with Welch–Satterthwaite degrees of
+    freedom. Blocks of one segment are similar, so they do not count as independent repeats. There is no finite population
+    correction. Intervals are slightly too wide if much of a stratum was read. ``n`` is the number of segments.
 
     Raises:
         ValueError: there are no bytes.
@@ -322,26 +329,17 @@ def ratio(strata: Sequence[Stratum], confidence: float = 0.95, seed: int = 1) ->
     weights = [stratum.size / total for stratum in nonempty]
     n = sum(len(stratum.raw) for stratum in nonempty)
     value = 1 / sum(weight * stratum.share for weight, stratum in zip(weights, nonempty, strict=True))
-    method = "bytes before ÷ after, strata weighted by size; cluster bootstrap over segments"
+    method = "bytes before ÷ after, strata weighted by size; log t interval over segments"
     if all(stratum.census for stratum in nonempty):
         return Estimate(value, value, value, confidence, n, method, "every segment was read: no sampling error")
     undersampled = [stratum.name for stratum in nonempty if not stratum.census and len(stratum.raw) < MIN_SEGMENTS]
     if undersampled:
         note = f"no interval: fewer than {MIN_SEGMENTS} segments of {', '.join(sorted(undersampled))} were read"
         return Estimate(value, None, None, None, n, method, note)
-    rng = random.Random(seed)
-    draws = sorted(
-        1 / sum(weight * _resampled_share(stratum, rng) for weight, stratum in zip(weights, nonempty, strict=True))
-        for _ in range(RESAMPLES)
-    )
-    tail = (1 - confidence) / 2
-    low, high = draws[int(tail * (RESAMPLES - 1))], draws[-1 - int(tail * (RESAMPLES - 1))]
-    return Estimate(value, min(low, value), max(high, value), confidence, n, method)
-
-
-def _resampled_share(stratum: Stratum, rng: random.Random) -> float:
-    if stratum.census:
-        return stratum.share
-    chosen = rng.choices(range(len(stratum.raw)), k=len(stratum.raw) - 1)
-    raw = sum(stratum.raw[i] for i in chosen)
-    return sum(stratum.compressed[i] for i in chosen) / raw if raw else stratum.share
+    parts = [(weight**2 * stratum.variance, len(stratum.raw) - 1) for weight, stratum in zip(weights, nonempty, strict=True)]
+    variance = sum(part for part, _ in parts)
+    if variance == 0:
+        return Estimate(value, value, value, confidence, n, method, "the segments do not differ at all")
+    degrees = variance**2 / sum(part**2 / of_part for part, of_part in parts if part)
+    spread = math.exp(student(confidence, degrees) * math.sqrt(variance) * value)
+    return Estimate(value, value / spread, value * spread, confidence, n, method)

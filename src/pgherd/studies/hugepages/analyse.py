@@ -93,7 +93,7 @@ def _page_findings(options: HugepagesOptions, variant: str, results: Sequence[Tr
     for name, metrics in PER_TX.items():
         reason = options.counters_unavailable or "the processor's counters gave no value"
         values = [_per_tx(result, _server_sum(*metrics)) for result in results]
-        cells[name] = _mean(values, f"{_UNITS[name]}/tx", f"unknown: {reason}")
+        cells[name] = _mean(values, f"{_UNITS[name]}/tx", f"unknown: {reason}", _left_out(results, *metrics))
     cells["page_walk_cycle_share"] = _mean(
         [_walk_share(result) for result in results], "share", f"unknown: {options.counters_unavailable or 'no such counter'}"
     )
@@ -118,21 +118,32 @@ def _gain(variant: str, options: HugepagesOptions, comparison: Analysis) -> Find
     return ratio.model_copy(update={**percent, "unit": "%", "experiment": experiment, "published": reference})
 
 
-def _mean(values: Sequence[float | None], unit: str, absent: str) -> Finding:
+def _mean(values: Sequence[float | None], unit: str, absent: str, note: str = "") -> Finding:
     present = [value for value in values if value is not None]
     if not present:
         return missing(unit, absent)
-    return as_finding(mean_interval(present), unit, method="mean over trials, Student's t interval")
+    return as_finding(mean_interval(present), unit, note, method="mean over trials, Student's t interval")
 
 
 def _server_sum(*metrics: str) -> PhaseValue:
     """Return a function that adds up the servers' rates of these metrics. Its result is None if no server has the first metric."""
 
     def server_sum(phase: PhaseResult) -> float | None:
-        servers = [values for entity, values in phase.metrics.items() if entity.startswith("server:") and metrics[0] in values]
+        servers = _servers_with(metrics[0], phase)
         return sum(values.get(metric, 0.0) for values in servers for metric in metrics) if servers else None
 
     return server_sum
+
+
+def _servers_with(metric: str, phase: PhaseResult) -> list[dict[str, float]]:
+    return [values for entity, values in phase.metrics.items() if entity.startswith("server:") and metric in values]
+
+
+def _left_out(results: Sequence[TrialResult], *metrics: str) -> str:
+    """Return the note about metrics that a server with the first one lacks, so that sums are without them. Empty: there is none."""
+    servers = [values for result in results for phase in result.phases for values in _servers_with(metrics[0], phase)]
+    lacking = [metric for metric in metrics[1:] if any(metric not in values for values in servers)]
+    return f"without {', '.join(lacking)}, which the processor's counters did not give" if lacking else ""
 
 
 def _faults(phase: PhaseResult) -> float | None:

@@ -145,8 +145,8 @@ def analyse(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> Anal
     """Return the error of the predicted CPU. Missing and tainted trials never raise."""
     line, found = compare(options, results)
     findings = {
-        "cpu_error": _error([abs(one.error) for one in found]),
-        "cpu_error_without_reference": _error([abs(one.measured / one.alone - 1) for one in found]),
+        "cpu_error": _error(found, lambda one: abs(one.error)),
+        "cpu_error_without_reference": _error(found, lambda one: abs(one.measured / one.alone - 1)),
         **_shares(found),
         **_memory(options, found),
         **_latency(options, found),
@@ -163,7 +163,7 @@ def analyse(options: PlaceVerifyOptions, results: Sequence[TrialResult]) -> Anal
     answer = _answer(options, findings)
     return Analysis(
         answer=qualify_answer(answer, grade) if found else answer,
-        details=_details(options, found, findings["cpu_error_without_reference"]),
+        details=_details(options, found, findings),
         grade=grade,
         findings=findings,
         tables={"place-verify": [_row(options, found, host) for host in range(len(options.planned))], "slots": _slot_rows(options, found)},
@@ -183,26 +183,44 @@ def _not_verified(options: PlaceVerifyOptions) -> list[str]:
     return [*missing_parts, "Disk, WAL and connections are not verified, nor is how memory changes over the day"]
 
 
-def _error(errors: Sequence[float]) -> Finding:
-    if not errors:
+def _by_slot(found: Sequence[HostSlot]) -> list[list[HostSlot]]:
+    """Return the repeats of each host and slot. All have the error of the same prediction, so an interval counts them once."""
+    slots: dict[tuple[int, int], list[HostSlot]] = {}
+    for one in found:
+        slots.setdefault((one.host, one.slot), []).append(one)
+    return list(slots.values())
+
+
+def _error(found: Sequence[HostSlot], error: Callable[[HostSlot], float]) -> Finding:
+    if not found:
         return missing("fraction", "no slot was measured")
-    estimate = mean_interval(errors)
-    return as_finding(estimate, "fraction", method=f"mean of |measured ÷ predicted − 1| over hosts and slots; {estimate.method}")
+    estimate = mean_interval([statistics.fmean(map(error, repeats)) for repeats in _by_slot(found)])
+    method = f"mean of |measured ÷ predicted − 1| over hosts and slots, each by the mean of its repeats; {estimate.method}"
+    return as_finding(estimate, "fraction", method=method)
 
 
 def _shares(found: Sequence[HostSlot]) -> dict[str, Finding]:
-    over = [one for one in found if one.overload_measured]
-    under = [one for one in found if not one.overload_measured]
+    overloaded = {(slot[0].host, slot[0].slot) for slot in _by_slot(found) if 2 * sum(one.overload_measured for one in slot) > len(slot)}
+    over = [one for one in found if (one.host, one.slot) in overloaded]
+    under = [one for one in found if (one.host, one.slot) not in overloaded]
     return {
-        "within_10_percent": _share([abs(one.error) <= CLOSE for one in found], "no slot was measured"),
-        "in_interval": _share([one.covered for one in found], "no slot was measured"),
-        "missed_overloads": _share([not one.overload_predicted for one in over], "no host was overloaded in any slot"),
-        "false_alarms": _share([one.overload_predicted for one in under], "every host was overloaded in every slot"),
+        "within_10_percent": _share_of_slots(found, lambda one: abs(one.error) <= CLOSE, "no slot was measured"),
+        "in_interval": _share_of_slots(found, lambda one: one.covered, "no slot was measured"),
+        "missed_overloads": _share_of_slots(over, lambda one: not one.overload_predicted, "no host was overloaded in any slot"),
+        "false_alarms": _share_of_slots(under, lambda one: one.overload_predicted, "every host was overloaded in every slot"),
     }
 
 
+def _share_of_slots(found: Sequence[HostSlot], hit: Callable[[HostSlot], bool], none: str) -> Finding:
+    """Return the share of the slots for which more than half of the repeats are a hit."""
+    return _share([2 * sum(map(hit, repeats)) > len(repeats) for repeats in _by_slot(found)], none)
+
+
 def _share(hits: Sequence[bool], none: str) -> Finding:
-    return as_finding(share_interval(sum(hits), len(hits)), "fraction") if hits else missing("fraction", none)
+    if not hits:
+        return missing("fraction", none)
+    estimate = share_interval(sum(hits), len(hits))
+    return as_finding(estimate, "fraction", method=f"each slot by more than half of its repeats; {estimate.method}")
 
 
 def _memory_errors(found: Sequence[HostSlot]) -> dict[int, float]:
@@ -235,7 +253,11 @@ def _latency(options: PlaceVerifyOptions, found: Sequence[HostSlot]) -> dict[str
     if any(host.latency for host in options.planned):
         by_source["planned_class_right"] = lambda one: planned_class(options, one.host, one.slot)
     for name, class_of in by_source.items():
-        verdicts = [is_right(klass, one.late, options.objective) for one in judged if (klass := class_of(one)) is not None]
+        verdicts = []
+        for repeats in _by_slot(judged):
+            mine = [is_right(klass, one.late, options.objective) for one in repeats if (klass := class_of(one)) is not None]
+            if mine:
+                verdicts.append(next((right for right in (True, False) if 2 * mine.count(right) > len(mine)), None))
         decided = [right for right in verdicts if right is not None]
         findings[name] = _share(decided, "no class was decided, or too few transactions show the percentile")
         findings[f"{name.removesuffix('right')}open"] = _share([right is None for right in verdicts], "no slot has a class")
@@ -271,24 +293,22 @@ def _answer(options: PlaceVerifyOptions, findings: dict[str, Finding]) -> str:
     memory, right = findings.get("memory_error"), findings.get("latency_class_right")
     text += "" if memory is None or memory.value is None else f"; their memory is off by {100 * memory.value:.1f} %"
     if right is not None and right.value is not None:
-        text += f"; the latency class is right in {100 * right.value:.0f} % of {right.n} slots, and open in {_open(findings)}"
+        still_open = _hits(findings["latency_class_open"])
+        text += f"; the latency class is right in {100 * right.value:.0f} % of {right.n} slots, and open in {still_open}"
     return text + "."
 
 
-def _open(findings: dict[str, Finding]) -> int:
-    """Return the number of slots whose latency class is open."""
-    share = findings["latency_class_open"]
+def _hits(share: Finding) -> int:
+    """Return the number of slots of which a finding is the share."""
     return round((share.value or 0.0) * share.n)
 
 
-def _details(options: PlaceVerifyOptions, found: Sequence[HostSlot], alone: Finding) -> list[str]:
-    over = [one for one in found if one.overload_measured]
-    missed = sum(not one.overload_predicted for one in over)
-    alarms = sum(one.overload_predicted and not one.overload_measured for one in found)
+def _details(options: PlaceVerifyOptions, found: Sequence[HostSlot], findings: dict[str, Finding]) -> list[str]:
+    missed, alone = findings["missed_overloads"], findings["cpu_error_without_reference"]
     return [
         f"Each planned core is {options.factor:.3g} cores of this host, and loads are scaled down alike.",
-        f"Slots with overload (at least {100 * options.thresholds.host_full:g} % of the CPU): {len(over)} measured, {missed} of them not "
-        f"predicted. False alarms: {alarms}.",
+        f"Slots with overload (at least {100 * options.thresholds.host_full:g} % of the CPU): {missed.n} measured, {_hits(missed)} "
+        f"of them not predicted. False alarms: {_hits(findings['false_alarms'])}.",
         *(
             [
                 f"The reference database took {min(one.slowness for one in found):.2f} to {max(one.slowness for one in found):.2f} of the "
@@ -309,8 +329,8 @@ def _row(options: PlaceVerifyOptions, found: Sequence[HostSlot], number: int) ->
         "databases": len(planned.databases),
         "planned_cores": planned.cores,
         "cores_here": options.quota(planned),
-        "verified_slots": len(mine),
-        "cpu_error": _error([abs(one.error) for one in mine]),
+        "verified_slots": len(_by_slot(mine)),
+        "cpu_error": _error(mine, lambda one: abs(one.error)),
         "largest_cpu_error": max((abs(one.error) for one in mine), default=None),
         **shares,
         **({"memory_error": _memory_errors(mine).get(number)} if options.scales else {}),

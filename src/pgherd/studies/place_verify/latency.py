@@ -92,7 +92,12 @@ def host_limit(options: PlaceVerifyOptions, calibration: TrialResult, number: in
 
 
 def is_right(predicted: LatencyClass, late: Estimate | None, objective: LatencyObjective) -> bool | None:
-    """Return whether a slot is as predicted. None: the prediction leaves it open, or too few transactions show the percentile."""
-    if predicted == "near" or late is None or late.n * objective.allowed < MIN_LATE:
+    """Return whether a slot is as predicted.
+
+    None: the prediction leaves it open, too few transactions show the percentile, or the interval of the late share has the allowed one.
+    """
+    if predicted == "near" or late is None or late.low is None or late.high is None or late.n * objective.allowed < MIN_LATE:
         return None
-    return (predicted == "within") == (late.value <= objective.allowed)
+    if late.low <= objective.allowed <= late.high:
+        return None
+    return (predicted == "within") == (late.value < objective.allowed)
