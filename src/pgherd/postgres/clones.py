@@ -136,8 +136,8 @@ def drop_cache(node: Node, directories: Sequence[str]) -> None:
     drop = ["dd", "if={}", "iflag=nocache,nofollow,nonblock", "count=0", "status=none"]
     for directory in directories:
         # Sync only these files, because a sync of the whole file system may take minutes under concurrent writes.
-        node.run(Command(["find", directory, *large, "-exec", "sync", "-d", "--", "{}", "+"]), timeout=3600)
-        node.run(Command(["find", directory, *large, "-exec", *drop, ";"]), timeout=600)
+        for action, timeout in ((["sync", "-d", "--", "{}", "+"], 3600), ([*drop, ";"], 600)):
+            node.run(Command(["find", directory, *large, "-exec", *action], can_be_called_off=True), timeout=timeout)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
 from pgherd.host.swap import ActiveSwap
 from pgherd.host.undo_actions import Kill, ReleaseSharedMemory
-from pgherd.model.deployment import Container, Database, Deployment, Host, Server
+from pgherd.model.deployment import Container, Database, Deployment, Host, Server, Volume
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.run import RunEnvironment, Swap
@@ -139,7 +139,9 @@ def deployer(session, monkeypatch):
     monkeypatch.setattr(
         data_directories.clones, "clone_all", lambda node, jobs, *_, **__: Pretended.events.extend(("clone", data) for _, data in jobs)
     )
-    monkeypatch.setattr(data_directories.clones, "drop_cache", lambda *_: None)
+    monkeypatch.setattr(
+        data_directories.clones, "drop_cache", lambda node, paths: Pretended.events.extend(("drop", path) for path in paths)
+    )
     monkeypatch.setattr(Deployer, "_warm", lambda self, key, server: Pretended.events.append(("warm", "/".join(key))))
     monkeypatch.setattr(DataDirectories, "settling", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(module, "contexts", lambda *_: {"work_mem": "user", "shared_buffers": "postmaster"})
@@ -173,6 +175,45 @@ def test_servers_are_cloned_started_and_warmed_and_then_kept(deployer):
     deployer.close()
     assert done(deployer) == [("stop immediate", "b/pg")]
     assert deployer.settings() == {}, "no server answers any more"
+
+
+def test_restarted_servers_of_limited_containers_lose_cached_files(deployer, tmp_path):
+    """Also those on volumes, where a run may have all tables."""
+
+    def limited(memory, state):
+        one = trial("a", "b", state=state)
+        (host,) = one.deployment.hosts
+        first, second = host.containers
+        server = first.servers[0].model_copy(update={"tablespaces": ("fast",)})
+        first = first.model_copy(update={"memory": memory, "servers": (server,)})
+        volumes = (Volume(name="fast", path=str(tmp_path)),)
+        deployment = Deployment(hosts=(host.model_copy(update={"containers": (first, second)}),), volumes=volumes)
+        return one.model_copy(update={"deployment": deployment})
+
+    (tmp_path / "fast").mkdir()
+    deployer.apply(limited(2**26, "fresh"))
+    done(deployer)
+    deployer.apply(limited(2**27, "restarted"))
+    dropped = [path for what, path in Pretended.events if what == "drop"]
+    (server,) = [directory for directory in dropped if directory.endswith("/001-a-pg/data")]
+    assert len(dropped) == 2 and set(dropped) - {server} == set(deployer._housing._volume_directories["a", "pg"])
+    deployer.close()
+
+
+def test_a_server_of_pgherd_ends_where_an_external_one_takes_its_name(deployer, monkeypatch):
+    attached = []
+    monkeypatch.setattr(deployer._attached, "attach", lambda servers: attached.extend(servers))
+    deployer.apply(trial("a"))
+    one = trial("a", runtime="external")
+    (host,) = one.deployment.hosts
+    (container,) = host.containers
+    theirs = container.model_copy(update={"servers": (container.servers[0].model_copy(update={"dsn": "host=h"}),)})
+    deployment = Deployment(hosts=(host.model_copy(update={"containers": (theirs,)}),))
+    done(deployer)
+    assert deployer.apply(one.model_copy(update={"deployment": deployment}))[1] == "1 attached, 1 removed"
+    assert ("stop fast", "a/pg") in done(deployer) and attached == [("a", "pg")]
+    deployer.check()
+    assert not deployer._instances
 
 
 def test_servers_restart_with_another_scheduling_policy(deployer):
@@ -299,7 +340,8 @@ def test_no_server_is_warmed_in_memory_that_was_taken_away(deployer, session, mo
         return whole.model_copy(update={"deployment": Deployment(hosts=(host,))})
 
     def steps():
-        return [what if what != "change_budget" else given for what, given in done(deployer) if what not in ("clone", "settings", "empty")]
+        left_out = ("clone", "settings", "empty", "drop")
+        return [what if what != "change_budget" else given for what, given in done(deployer) if what not in left_out]
 
     assert deployer.apply(short("a"))[1] == "1 restored"
     assert steps() == ["(800,)", "start", "warm", "(500,)"]

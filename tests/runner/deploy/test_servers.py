@@ -353,14 +353,6 @@ def test_a_server_that_cannot_say_costs_no_trial(trial):
     assert module.buffer_readings(Node(), trial, {("db01", "pg"): Instance(broken=True)}) == {}
 
 
-def test_only_limited_containers_lose_cached_files():
-    node = Node()
-    module.drop_cached_files(node, [(Instance(), Container(name="a")), (Instance(), Container(name="b", memory=2**26))])
-    assert sum("dd" in argv for argv in node.ran) == 1
-    module.drop_cached_files(node := Node(), [(Instance(), Container(name="a"))])
-    assert node.ran == []
-
-
 def test_readings_of_several_kinds_go_together():
     assert module.merge_readings({"a": {"x": 1.0}}, {"a": {"y": 2.0}, "b": {"z": 3.0}}) == {"a": {"x": 1.0, "y": 2.0}, "b": {"z": 3.0}}
 

@@ -7,11 +7,12 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from pgherd.drivers.fio import FILE
+from pgherd.drivers.fio import FILE, file_argv
 from pgherd.host import netns
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import Container, Deployment, Host, Link, Server, Volume
@@ -145,6 +146,7 @@ class Node(LocalNode):
             return super().run(command, timeout)
         self.calls.append(list(command.argv))
         if self.fails:
+            Path(next(word for word in command.argv if word.startswith("--filename=")).partition("=")[2]).write_bytes(b"0" * 2**20)
             return Completed(1, "", "fio: native_fallocate call failed: No space left on device")
         where = next(word for word in command.argv if word.startswith("--filename=")).partition("=")[2]
         with open(where, "wb") as file:
@@ -178,6 +180,18 @@ def test_other_drivers_need_no_file(tmp_path):
 def test_a_full_disk_is_said(tmp_path):
     with pytest.raises(TrialError, match="a file of 1 MB cannot be written in .*No space left on device"):
         ensure_file(Node(fails=True), str(tmp_path), [fio(2**20)], None, RunObserver())
+    assert not list(tmp_path.iterdir()), "what could not be written is not taken for a finished file, whatever its size"
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_an_unfinished_file_is_smaller(tmp_path):
+    file = tmp_path / FILE
+    with subprocess.Popen(file_argv(str(tmp_path), 2**30, direct=False), cwd=tmp_path, stdout=subprocess.DEVNULL) as fill:
+        deadline = time.monotonic() + 30
+        while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        fill.kill()
+    assert 0 < file.stat().st_size < 2**30
 
 
 @pytest.fixture

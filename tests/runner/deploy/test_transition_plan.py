@@ -105,6 +105,12 @@ def theirs(dsn="host=h", name="c1"):
     return Container(name=name, runtime="external", servers=(one,))
 
 
+def test_a_server_of_pgherd_is_removed_where_an_external_one_takes_its_name():
+    found = plan(up(container()), deployed(theirs()), "warm", how)
+    assert found.steps == {KEY: "attach"} and found.remove_servers == (KEY,)
+    assert plan(up(theirs()), deployed(theirs("host=i")), "warm", how).remove_servers == ()
+
+
 @pytest.mark.parametrize("state", ["fresh", "restarted", "warm"])
 def test_no_state_is_brought_about_on_somebody_elses_server(state):
     assert plan({}, deployed(theirs()), state, how).steps == {KEY: "attach"}
@@ -114,7 +120,7 @@ def test_no_state_is_brought_about_on_somebody_elses_server(state):
     changed = plan(up(container()), deployed(theirs()), state, how)
     assert changed.steps == {KEY: "attach"} and changed.remove_containers == ("c1",) == changed.make_containers
     assert plan(up(theirs()), deployed(container()), state, how).steps == {KEY: "restore"}
-    assert changed.summary() == "1 attached"
+    assert changed.summary() == "1 attached, 1 removed"
 
 
 def test_a_guest_that_is_made_anew_is_restored_with_all_that_is_in_it():

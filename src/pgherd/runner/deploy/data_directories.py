@@ -131,8 +131,9 @@ class DataDirectories:
             raise
 
     def files(self, instances: Mapping[ServerKey, Instance]) -> list[str]:
-        """Return all directories with files of these servers."""
-        return [path for key, instance in instances.items() for path in (instance.data_dir, *self._volume_directories.get(key, ()))]
+        """Return the outermost directories with files of these servers."""
+        paths = {path for key, instance in instances.items() for path in (instance.data_dir, *self._volume_directories.get(key, ()))}
+        return sorted(path for path in paths if paths.isdisjoint(map(str, Path(path).parents)))
 
     def remove(self, key: ServerKey, instance: Instance | None) -> None:
         """Remove a stopped server's directories."""

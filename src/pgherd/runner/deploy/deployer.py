@@ -38,7 +38,6 @@ from pgherd.runner.deploy.servers import (
     Readings,
     autovacuum_runs,
     buffer_readings,
-    drop_cached_files,
     increase,
     log_ending,
     memory_kill_message,
@@ -411,7 +410,9 @@ class Deployer:
                     self._instances[key].reload()
             started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
             files = [key for key in started if key not in restore and not self._is_guest(key)]
-            drop_cached_files(self.node, [(self._instances[key], requested[key][0]) for key in files])
+            # Pages cached by an earlier trial are charged to a cgroup that may be gone. A limited container would use them at no cost.
+            limited_memory = {key: self._instances[key] for key in files if requested[key][0].memory is not None}
+            clones.drop_cache(self.node, self._housing.files(limited_memory))
             limited = [key for key in started if requested[key][0].io_limited]
             self._limit_io(limited, requested, lift=True)  # loading the databases into memory takes no part in the measurement
             self._start({key: requested[key][1] for key in started})

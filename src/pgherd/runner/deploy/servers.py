@@ -27,7 +27,7 @@ from pgherd.model.prometheus import PrometheusSource, PrometheusView
 from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres import clones, pg_balloon
+from pgherd.postgres import pg_balloon
 from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.instance import WRITABLE, Instance
 from pgherd.runner.deploy.targets import TargetEndpoint
@@ -283,15 +283,6 @@ def increase(after: Readings, before: Readings) -> Readings:
         for entity, values in after.items()
         if entity in before
     }
-
-
-def drop_cached_files(node: Node, restarted: Sequence[tuple[Instance, Container]]) -> None:
-    """Drop the files of restarted servers from the page cache, if their containers' memory is limited.
-
-    Pages cached by an earlier trial are charged to a cgroup that may be gone. The container would use them at no
-    cost.
-    """
-    clones.drop_cache(node, [instance.data_dir for instance, container in restarted if container.memory is not None])
 
 
 def merge_readings(*parts: Readings) -> Readings:

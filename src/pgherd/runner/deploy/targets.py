@@ -290,14 +290,16 @@ def ensure_file(node: Node, directory: str, loads: Sequence[Load], account: str 
         return False
     watcher.setup(f"writing a file of {format_bytes(size)} in {directory}")
     direct = all(load.options.get("direct", "1") == "1" for load in loads if load.driver == "fio")
-    argv = fio.file_argv(directory, size, direct=direct)
+    fill = Command(fio.file_argv(directory, size, direct=direct), cwd=directory, user=account, can_be_called_off=True)
     try:
-        result = node.run(Command(argv, cwd=directory, user=account), timeout=_WRITE_TIMEOUT_S)
+        result = node.run(fill, timeout=_WRITE_TIMEOUT_S)
     except TimeoutError:
         raise TrialError(
             f"writing a file of {format_bytes(size)} in {directory} took more than {_WRITE_TIMEOUT_S / 3600:g} h; lower --file-size"
         ) from None
     if result.code != 0:
+        # It may have its full size if its last blocks could not be written to disk.
+        node.run(Command(["rm", "-f", "--", f"{directory}/{fio.FILE}"], user=account))
         reason = " | ".join((result.err.strip() or result.out.strip()).splitlines()[-2:])
         raise TrialError(f"a file of {format_bytes(size)} cannot be written in {directory}: {reason}")
     return True

@@ -103,7 +103,9 @@ def plan(
     restored = {name for (name, _), step in steps.items() if step == "restore"}
     for guest in {name for name in restored if capabilities_of(requested_shapes[name].runtime).own_kernel}:
         steps.update({key: "restore" for key in steps if key[0] == guest})
-    removed = tuple(sorted(key for key in up if key not in steps))
+    # A server of pgherd's ends where an external one takes its name.
+    replaced = {key for key, running in up.items() if steps.get(key) == "attach" and running.container.runtime != "external"}
+    removed = tuple(sorted(key for key in up if key not in steps or key in replaced))
     changed = {name for name, shape in running_shapes.items() if requested_shapes.get(name) != shape}
     created = tuple(name for name in requested_shapes if name in changed or name not in running_shapes)
     return Transition(steps, removed, tuple(sorted(changed)), created)
