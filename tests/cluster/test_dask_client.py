@@ -14,6 +14,7 @@ import pytest
 
 from pgherd.cluster import dask_client, host_software, scheduler_address
 from pgherd.cluster import dask_client as module
+from pgherd.cluster.dask_client import ClusterMember
 from pgherd.cluster.interfaces import HostLost
 from pgherd.cluster.scheduler_address import SchedulerAddress
 from pgherd.model.errors import UsageError
@@ -94,6 +95,27 @@ def test_a_second_driver_is_refused_and_a_later_one_is_not(loopback, monkeypatch
         seen.close()
     with dask_client.connect(loopback) as second:
         assert second.hosts() == ("left", "right")
+
+
+@pytest.mark.parametrize(("holder", "taken"), [(None, ["b", "a", "c"]), ("another driver holds it", ["b"])])
+def test_the_first_host_decides_between_drivers_that_start_together(monkeypatch, holder, taken):
+    """Otherwise each could hold what another waits for, and none would get all."""
+    asked = []
+
+    async def attach(self, member, deadline):
+        asked.append(member.host)
+        await asyncio.sleep(0)
+        return holder if member.host == "b" else None
+
+    monkeypatch.setattr(module.DaskClusterClient, "_attach", attach)
+    members = [ClusterMember("a", "", "", why="it has not joined"), ClusterMember("b", "", ""), ClusterMember("c", "", "")]
+    client = module.DaskClusterClient(SimpleNamespace(loop=SimpleNamespace(asyncio_loop=None)), members)
+    if holder is None:
+        asyncio.run(client.attach())
+    else:
+        with pytest.raises(UsageError, match=r"the cluster is in use.*\(b: another driver holds it\)"):
+            asyncio.run(client.attach())
+    assert asked == taken
 
 
 def test_a_host_that_took_the_driver_for_lost_is_lost_to_it_and_found_again(joined, monkeypatch):

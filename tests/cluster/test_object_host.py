@@ -199,6 +199,31 @@ def test_a_host_that_still_cleans_up_is_busy_and_the_end_waits_for_it():
     run(scenario)
 
 
+def test_what_is_replaced_and_still_cleans_up_is_waited_for():
+    async def scenario(made: ObjectHost) -> None:
+        slow = threading.Event()
+
+        class Replaced:
+            def lost(self) -> None:
+                slow.wait(20)
+
+        await made.attach("t", "driver")
+        made.objects["thing"] = Replaced()
+        makes = []
+        for name in ("one", "two"):
+            makes.append(asyncio.create_task(_make(made, "t", name)))
+            await asyncio.sleep(0.05)
+        assert not makes[1].done(), "it would find what the first one still holds"
+        cleaning = asyncio.create_task(made.detach("t"))
+        await asyncio.sleep(0.05)
+        assert "cleaning up" in (await made.attach("u", "the next"))["busy"]
+        slow.set()
+        assert await cleaning and [await make for make in makes] == [("strange", b"")] * 2
+        assert "busy" not in await made.attach("u", "the next") and made.look()["objects"] == 0
+
+    run(scenario)
+
+
 def test_what_is_made_after_another_one_was_wanted_is_let_go_of():
     async def scenario(made: ObjectHost) -> None:
         Slow.begun, Slow.go_on = threading.Event(), threading.Event()

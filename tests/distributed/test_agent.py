@@ -18,7 +18,8 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
-from pgherd.postgres.installations import Installation
+from pgherd.node.protocol import Command
+from pgherd.postgres.installations import TOOLS, Installation
 from pgherd.prepare.prepared_study import VolumeContents
 from pgherd.report.live_status import _SAMPLERS
 from pgherd.runner.execute.measurement_window import CommonWindow
@@ -123,6 +124,14 @@ def test_it_says_what_its_host_is(agent, monkeypatch):
     assert found.labels == {"disk": "ssd", "rack": "2"} and found.free_bytes > 0
 
 
+def test_it_says_which_version_lies_in_a_directory(agent, tmp_path, monkeypatch):
+    monkeypatch.setattr(host_agent.installations, "_read", lambda node, directory: Installation(directory, "17.2", 17, "system"))
+    assert agent.version_in(str(tmp_path)) is None
+    for tool in TOOLS:
+        (tmp_path / tool).touch()
+    assert agent.version_in(str(tmp_path)) == "17.2"
+
+
 def test_it_looks_at_volumes_before_a_run_is_opened(agent, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="there is no user 'pgherd-nobody-at-all' on this host"):
         agent.check_volumes((), "pgherd-nobody-at-all")
@@ -224,6 +233,22 @@ def test_a_step_that_takes_long_is_called_off(agent, monkeypatch):
     with pytest.raises(TrialError, match="called off"):
         agent.apply(PART)
     caller.join()
+
+
+def test_data_that_are_being_loaded_are_called_off(agent, monkeypatch):
+    """Loading takes hours, and the driver waits for the end of what it calls off."""
+
+    def load(self, part):
+        threading.Timer(0.2, agent.call_off).start()
+        agent._node.run(Command(["sleep", "60"], can_be_called_off=True), timeout=70)
+
+    monkeypatch.setattr(FakeDeployer, "apply", load)
+    agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
+    began = time.monotonic()
+    with pytest.raises(TrialError, match="called off"):
+        agent.apply(PART)
+    assert time.monotonic() - began < 30
+    agent.failed(PART, Thresholds())
 
 
 def test_what_is_called_off_before_it_has_begun_does_not_begin(agent):

@@ -18,6 +18,7 @@ from pgherd.model.result import OomKill, PhaseResult, TargetResult
 from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.runner.execute.measurement_window import CommonWindow
+from pgherd.runner.loop import _MAX_CONSECUTIVE_FAILURES
 from pgherd.runner.progress import RunObserver
 from pgherd.store.live_state import SPOOL
 from pgherd.store.samples import read_samples, write_samples
@@ -382,6 +383,30 @@ def test_the_lead_follows_what_the_hosts_need(scene):
     play(backend, scene, trial())
     begin = [said[2] for said in scene.engine.actors_of["b"].said if said[0] == "play"][-1] + 50.0
     assert begin - began < LEAD_S, "it was ready in a tenth of a second"
+
+
+def test_the_longest_lead_is_tried_before_the_run_is_given_up(scene):
+    backend = scene()
+    placed = backend.placed(trial())
+    for _ in range(_MAX_CONSECUTIVE_FAILURES - 1):
+        backend.failed(placed, LIMITS)
+    assert backend._lead == cluster_backend.MAX_LEAD_S
+
+
+def test_loading_may_take_as_long_as_on_one_host(scene):
+    """An SQL file alone may take a day. Whether a host is lost, its heartbeats tell."""
+    backend = scene()
+    timeouts, call = {}, backend._pool.call
+
+    def noted(host, method, *arguments, timeout=60.0):
+        timeouts[method] = timeout
+        return call(host, method, *arguments, timeout=timeout)
+
+    backend._pool.call = noted
+    placed = backend.placed(trial())
+    backend.apply(placed)
+    backend.probe(placed)
+    assert timeouts["apply"] > 24 * 3600 < timeouts["probe"]
 
 
 def test_the_user_s_scripts_go_to_each_host_once(scene, tmp_path):

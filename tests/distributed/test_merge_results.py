@@ -6,7 +6,8 @@ from pgherd.distributed.clock_alignment import Clocks, CommonPhase
 from pgherd.distributed.merge_results import device_of, merged, qualified
 from pgherd.metrics.sampler import SamplingView, samplers
 from pgherd.model.device_io import Checkpoint, DeviceIo, DeviceView, TraceCost
-from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResult
+from pgherd.model.prometheus import PrometheusView
+from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, ServerStatements, TargetResult
 
 
 def clocks(**seconds):
@@ -82,6 +83,51 @@ def test_a_host_that_saw_no_devices_takes_nothing_from_the_others():
     parts = {"a": [result("a/db1/pg/b", 0)], "b": [result("b/db2/pg/b", 0)]}
     (found,) = merge_results.merge(parts, [WINDOW], clocks(a=0.0, b=0.0))
     assert found.io is None and found.memory is None
+
+
+def test_limits_of_all_hosts_stand_in_one_phase():
+    parts = {
+        "a": [result("a/db1/pg/b", 0, limited_after={"db1": 1.5}, limit_wait=0.5)],
+        "b": [result("b/db2/pg/b", 0, limited_after={"db2": None}, limit_wait=2.0)],
+    }
+    (found,) = merge_results.merge(parts, [WINDOW], clocks(a=0.0, b=0.0))
+    assert found.limited_after == {"db1": 1.5, "db2": None} and found.limit_wait == 2.0, "all wait for the slowest"
+
+
+def test_no_field_of_a_phase_is_forgotten():
+    view = {"container": "db1", "url": "http://p", "match": "", "step": 1, "gaps": 0, "longest_gap": None, "clock_ahead": 0, "seconds": 1}
+    full = PhaseResult(
+        phase="steady",
+        start=1.0,
+        end=11.0,
+        overlap=1.0,
+        targets=[target for name in ("db1", "db2") for target in result(f"a/{name}/pg/b", 1.0).targets],
+        skew=0.001,
+        metrics={"container:db1": {"cpu.usage": 1.0}},
+        memory=account(0.001, 5.0),
+        limited_after={"db1": 1.5},
+        limit_wait=0.5,
+        waits={"db1/pg": {"IO": [1.0]}},
+        statements={"db1/pg": ServerStatements(seconds=10, calls=1, time_ms=1, top=[])},
+        prometheus=[PrometheusView.model_validate({**view, "series": [], "sparse": [], "missing": []})],
+        io=DeviceIo(latency={"outside": {10: 1}}),
+    )
+    assert full.model_fields_set == set(PhaseResult.model_fields), "a new one is merged, and added here"
+    (found,) = merge_results.merge({"a": [full]}, [WINDOW], clocks(a=0.0))
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in PhaseResult.model_fields.items()}
+    assert [name for name, default in defaults.items() if getattr(found, name) == default] == []
+
+
+def test_a_host_that_only_runs_the_clients_knows_of_no_checkpoint():
+    servers = DeviceIo(checkpoints=[Checkpoint(server="db1/pg", start=1.0)])
+    clients = DeviceIo(latency={"outside": {10: 3}}, latency_by_second=[1.0])
+    parts = {
+        "a": [PhaseResult(phase="steady", start=0, end=10, overlap=1.0, targets=[], io=servers)],
+        "c": [result("a/db1/pg/b", 0, io=clients)],
+    }
+    (found,) = merge_results.merge(parts, [WINDOW], clocks(a=0.0, c=0.0))
+    assert found.io.latency == {}, "not all of them between checkpoints"
+    assert found.io.checkpoints == servers.checkpoints and found.io.latency_by_second == [1.0]
 
 
 def test_kills_stand_in_order_of_time():

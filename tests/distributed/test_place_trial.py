@@ -199,6 +199,16 @@ def test_a_part_has_the_host_s_own_containers_and_loads_and_all_phases():
     assert sorted(part(parts_trial(), "a").phases[1].loads) == ["a", "a/db1/pg/bench", "disk0"]
 
 
+def test_a_phase_limits_the_memory_of_the_containers_of_that_host_only():
+    (phase,) = trial().phases
+    limited = phase.model_copy(update={"name": "limited", "memory": {"db1": 100, "db2": 200}})
+    request = trial().model_copy(update={"phases": (phase, limited)})
+    placement = placed(request, CLUSTER)
+    assert [part(placement, host).phases[1].memory for host in "ab"] == [{"db1": 100}, {"db2": 200}]
+    placement = placed(request, Cluster.model_validate({**CLUSTER.model_dump(), "client": "b"}))
+    assert [part(placement, host).phases[1].memory for host in "ab"] == [{"db1": 100, "db2": 200}, {}]
+
+
 def test_files_are_named_and_replaced_by_their_copies():
     assert files_of([parts_trial()]) == {"/mine/new.sql", "/mine/fill.sql"}
     files = with_files(part(parts_trial(), "a"), {"/mine/new.sql": "/there/0.sql", "/mine/fill.sql": "/there/1.sql"})

@@ -6,6 +6,7 @@ import pytest
 from pgherd import __version__
 from pgherd.distributed import prepare_cluster
 from pgherd.distributed.agent import HostInfo
+from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.prepare_cluster import UploadedFiles, prepare_over
 from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Volume
@@ -41,6 +42,7 @@ class Agent:
     def __init__(self, met, options=OPTIONS, disk=1):
         self.met, self.asked, self.files, self.pages, self.version = met, None, {}, None, "18.6"
         self.options, self.disk, self.holds, self.looked, self.lacks = options, disk, (), None, None
+        self.versions = {}
 
     def hello(self):
         return self.met
@@ -53,6 +55,9 @@ class Agent:
         self.looked = [(hold.volume.path, hold.bytes) for hold in holds], run_as
         if self.lacks is not None:
             raise self.lacks
+
+    def version_in(self, directory):
+        return self.versions.get(directory)
 
     def probe_huge_pages(self, pages):
         self.pages = pages
@@ -92,7 +97,7 @@ def engine(engine_of, monkeypatch):
     """Hosts a and b; what they say can be changed before they are asked."""
     result = engine_of(["a", "b"])
     result.met = {"a": greeting(), "b": greeting(cores=2)}
-    result.options, result.disk, result.lacks = OPTIONS, 1, {}
+    result.options, result.disk, result.lacks, result.versions = OPTIONS, 1, {}, {}
     waiting = []
 
     def make():
@@ -100,7 +105,7 @@ def engine(engine_of, monkeypatch):
             waiting.extend(result.hosts())
         name = waiting.pop(0)
         agent = Agent(result.met[name], result.options, result.disk)
-        agent.lacks = result.lacks.get(name)
+        agent.lacks, agent.versions = result.lacks.get(name), result.versions.get(name, {})
         return agent
 
     pool = prepare_cluster.AgentPool
@@ -156,6 +161,30 @@ def test_other_versions_are_refused(engine):
     engine.met["b"] = replace(greeting(), pgherd="0.0.1")
     with pytest.raises(UsageError, match=r"but found 0\.0\.1 on b; install the same"):
         prepare_over(engine, "density", asked(), dry=True)
+
+
+def test_a_version_may_lie_in_a_directory_where_nobody_looks_for_one(engine):
+    """--pg-bin names it, and hosts have it there. A host that has that version elsewhere is not asked."""
+    engine.met["b"] = replace(greeting(), postgres=())
+    engine.versions["b"] = {"/pg": "18.6"}
+    prepare_over(engine, "density", asked(), dry=True)
+    assert [host for host, method in engine.calls if method == "version_in"] == ["b"]
+    engine.versions["b"] = {"/pg": "18.5"}
+    with pytest.raises(UsageError, match=r"PostgreSQL 18\.6, but b has none"):
+        prepare_over(engine, "density", asked(), dry=True)
+
+
+def test_a_request_may_take_as_long_to_complete_as_on_one_host(engine, monkeypatch):
+    """The user's SQL file is loaded for that, which may take a day."""
+    timeouts, call = {}, AgentPool.call
+
+    def noted(pool, host, method, *arguments, timeout=60.0):
+        timeouts[method] = timeout
+        return call(pool, host, method, *arguments, timeout=timeout)
+
+    monkeypatch.setattr(AgentPool, "call", noted)
+    prepare_over(engine, "density", asked(), dry=True)
+    assert timeouts["prepare"] > 24 * 3600
 
 
 def test_room_for_the_servers_data_is_looked_at_on_every_host(engine):

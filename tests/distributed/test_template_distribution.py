@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgherd.distributed import template_distribution
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.template_distribution import TemplateDistribution, TransferJob, errands, worth
 from pgherd.distributed.template_transfer import Chunk, Manifest
@@ -131,6 +132,19 @@ def test_nobody_is_asked_twice_for_the_same_contents(scene):
     assert len(scene.engine.calls) == before
     scene.share({"b": part("b", "other")})
     assert scene.engine.calls[before:] == [("b", "templates")], "it lacks nothing now"
+
+
+def test_a_host_may_take_long_to_read_what_its_databases_are_made_of(scene):
+    """It is not lost for that."""
+    timeouts, call = {}, scene._pool.call
+
+    def noted(host, method, step, *arguments, timeout=60.0):
+        timeouts[step] = timeout
+        return call(host, method, step, *arguments, timeout=timeout)
+
+    scene._pool.call = noted
+    scene.share(PARTS)
+    assert timeouts["lacks"] == template_distribution._STEP_TIMEOUT_S
 
 
 def test_somebody_elses_servers_have_no_copies(scene):

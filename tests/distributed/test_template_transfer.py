@@ -218,6 +218,18 @@ def test_one_host_gives_another_what_it_lacks(carriers, local_cache):
             call()
 
 
+def test_what_several_servers_contain_is_read_once(local_cache, monkeypatch):
+    read, loaders = [], template_transfer.loaders
+    monkeypatch.setattr(template_transfer, "loaders", lambda *arguments: read.append(arguments) or loaders(*arguments))
+    server = {"bin": "/there/bin", "version": "18.6"}
+    servers = [server, {**server, "settings": {"work_mem": "8MB"}}, {**server, "checksums": False}, server]
+    containers = [{"name": f"db{number}", "servers": [one]} for number, one in enumerate(servers)]
+    part = Trial.model_validate(
+        {"point": {"databases": 4}, "deployment": {"hosts": [{"name": "a", "containers": containers}]}, "phases": [{"loads": {}}]}
+    )
+    assert len(TemplateTransfer(NODE, {"/there/bin": PG}, str(local_cache), None).lacks(part)) == 2 == len(read)
+
+
 def test_a_copy_that_another_postgresql_made_is_not_taken(carriers, local_cache):
     a, b, key = carriers
     b.lacks(PART)

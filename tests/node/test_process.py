@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.model.errors import TrialError
 from pgherd.node import interruption, process
 from pgherd.node.local import LocalNode
 from pgherd.node.process import wrap
@@ -77,6 +78,31 @@ def test_the_environment_is_clean(monkeypatch):
 def test_a_command_that_hangs_is_killed():
     with pytest.raises(TimeoutError, match="did not end within 0 s"):
         LocalNode().run(Command(["sleep", "60"]), timeout=0.2)
+
+
+@pytest.mark.parametrize("can_be_called_off", [True, False])
+def test_only_a_command_that_can_be_called_off_is_ended(can_be_called_off):
+    ended_at = time.monotonic() + 0.5
+
+    def check_cancelled():
+        if time.monotonic() > ended_at:
+            raise TrialError("called off")
+
+    command = Command(["sh", "-c", "echo before; sleep 2; echo after"], can_be_called_off=can_be_called_off)
+    if can_be_called_off:
+        with pytest.raises(TrialError, match="called off"):
+            LocalNode(check_cancelled).run(command)
+        assert time.monotonic() < ended_at + 1.5
+    else:
+        assert LocalNode(check_cancelled).run(command).out == "before\nafter\n"
+
+
+def test_a_command_that_is_not_called_off_has_its_whole_output_and_its_timeout():
+    node, checks = LocalNode(lambda: checks.append(1)), []
+    command = Command(["sh", "-c", "echo before; sleep 1.2; echo after"], can_be_called_off=True)
+    assert node.run(command).out == "before\nafter\n" and len(checks) >= 2
+    with pytest.raises(TimeoutError, match="did not end within 1 s"):
+        node.run(Command(["sleep", "60"], can_be_called_off=True), timeout=0.8)
 
 
 def test_a_missing_program_is_said_by_its_exit_code():

@@ -234,15 +234,24 @@ class DaskClusterClient:
     async def attach(self) -> None:
         """Take all hosts, waiting for those that still clean up.
 
+        Of drivers that start together, the first host decides which one may take the others. Otherwise each could hold a host that
+        another one waits for, and all would be refused.
+
         Raises UsageError if another driver holds one, or if software that must be equal on all hosts differs.
         """
         deadline = time.monotonic() + BUSY
+        first = [member for member in self._members.values() if member.why is None][:1]
+        others = [member for member in self._members.values() if member not in first]
+        answers: dict[str, str | None] = {}
         try:
-            answers = await asyncio.gather(*(self._attach(member, deadline) for member in self._members.values()))
+            for members in (first, others):
+                if not any(answers.values()):
+                    found = await asyncio.gather(*(self._attach(member, deadline) for member in members))
+                    answers |= {member.host: answer for member, answer in zip(members, found, strict=True)}
         except BaseException:
             await self._release()
             raise
-        busy = [f"{member.host}: {answer}" for member, answer in zip(self._members.values(), answers, strict=True) if answer]
+        busy = [f"{host}: {answer}" for host, answer in answers.items() if answer]
         if busy:
             await self._release()
             raise UsageError(f"the cluster is in use; wait until it is free ({'; '.join(busy)})")

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,6 +65,8 @@ class ObjectHost:
     def __post_init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="pgherd")
         self._making: dict[str, object] = {}
+        self._releases: set[asyncio.Future[None]] = set()
+        """Ends of the objects' ``lost()`` that still run."""
         self._watch: asyncio.TimerHandle | None = None
         self._check_due = 0.0
 
@@ -88,15 +90,18 @@ class ObjectHost:
         return time.time()
 
     async def make(self, token: str, key: str, payload: bytes) -> Answer:
-        """Create an object, after the ``lost()`` of the one that it replaces."""
+        """Create an object, after the ``lost()`` of the one that it replaces, and of those that were replaced before."""
         if not self._holds_lease(token):
             return "strange", b""
         previous = self.objects.pop(key, None)
         marker = self._making[key] = object()
-        answer, created = await self.loop.run_in_executor(self._pool, _create_object, self.host, previous, payload)
+        await self._release_all([] if previous is None else [previous])
+        if self._making.get(key) is not marker:  # lost or replaced meanwhile
+            return "strange", b""
+        answer, created = await self.loop.run_in_executor(self._pool, _create_object, self.host, payload)
         if created is not None:
-            if self._making.get(key) is not marker:  # lost or replaced meanwhile
-                await self.loop.run_in_executor(self._pool, _release, self.host, created)
+            if self._making.get(key) is not marker:
+                await self._release_all([created])
                 return "strange", b""
             self.objects[key] = created
         return answer
@@ -158,16 +163,23 @@ class ObjectHost:
     async def _clean(self) -> None:
         try:
             objects, self.objects, self._making = list(self.objects.values()), {}, {}
-            # Separate threads, because all threads of the pool may be in calls that lost() ends.
-            ended = [self.loop.create_future() for _ in objects]
-            for thing, end in zip(objects, ended, strict=True):
-                threading.Thread(target=self._release, args=(thing, end), name="pgherd-lost", daemon=True).start()
-            await asyncio.gather(*ended)
+            await self._release_all(objects)
             if self.restore is not None:
                 self.restore()
                 self.restore = None
         finally:
             self.lease, self.cleaning = None, None
+
+    async def _release_all(self, objects: Sequence[object]) -> None:
+        """Call ``lost()`` of these objects, and wait until no ``lost()`` runs on this host, also those that began before."""
+        for thing in objects:
+            end = self.loop.create_future()
+            self._releases.add(end)
+            # Separate threads, because all threads of the pool may be in calls that lost() ends.
+            threading.Thread(target=self._release, args=(thing, end), name="pgherd-lost", daemon=True).start()
+        while self._releases:
+            ended, _ = await asyncio.wait(self._releases)
+            self._releases -= ended
 
     def _release(self, thing: object, end: asyncio.Future[None]) -> None:
         try:
@@ -213,10 +225,8 @@ def opened(answer: Answer) -> Any:
     return loads(data) if data else None
 
 
-def _create_object(host: str, old: object | None, payload: bytes) -> tuple[Answer, object | None]:
+def _create_object(host: str, payload: bytes) -> tuple[Answer, object | None]:
     with on_host(host):
-        if old is not None:
-            _release(host, old)
         try:
             make, arguments = loads(payload)
             return ("value", b""), make(*arguments)

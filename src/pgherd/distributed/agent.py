@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -147,6 +148,11 @@ class FileChunk:
     data: bytes
 
 
+def _require_wanted(called_off: threading.Event) -> None:
+    if called_off.is_set():
+        raise TrialError("called off by the driver")
+
+
 class _CallObserver(RunObserver):
     """Keeps the current step for observers, and ends work that was called off."""
 
@@ -160,8 +166,7 @@ class _CallObserver(RunObserver):
         self.step = what
 
     def check_cancelled(self) -> None:
-        if self._called_off.is_set():
-            raise TrialError("called off by the driver")
+        _require_wanted(self._called_off)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -171,10 +176,10 @@ class HostAgent:
     """Host's part in a run. One run at a time: ``open`` begins it, ``close`` ends it."""
 
     def __init__(self) -> None:
-        self._node = LocalNode()
+        self._called_off = threading.Event()
+        self._node = LocalNode(partial(_require_wanted, self._called_off))
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="pgherd-agent")
         self._open = contextlib.ExitStack()
-        self._called_off = threading.Event()
         self._observer = _CallObserver(self._called_off)
         self._session: RunSession | None = None
         self._deployer: Deployer | None = None
@@ -210,6 +215,10 @@ class HostAgent:
     def probe_huge_pages(self, pages: dict[int, int]) -> None:
         """Require that these huge pages (size in bytes → number) are available at once. Raises CapabilityError."""
         self._do(lambda: probe_huge_pages(self._node, pages))
+
+    def version_in(self, directory: str) -> str | None:
+        """Return the version of PostgreSQL in a directory of this host, or None without a complete and supported one."""
+        return self._do(lambda: self._version_in(directory))
 
     def open(self, run: str, environment: RunEnvironment, postgres: dict[str, str]) -> list[str]:
         """Open the run's session here. Return notes on the cleanup of killed runs.
@@ -290,6 +299,7 @@ class HostAgent:
     def call_off(self) -> None:
         """End running work and requested calls that have not begun; they fail within 1 s. Returns immediately.
 
+        An SQL statement that prepares data, such as VACUUM, runs to its end.
         ``failed`` must follow.
         """
         self._called_off.set()
@@ -324,6 +334,12 @@ class HostAgent:
         cache = paths.cache_dir()
         existing = next(path for path in (cache, *cache.parents) if path.exists())
         return HostInfo(gather(self._node), __version__, versions, labels.local_labels(), shutil.disk_usage(existing).free)
+
+    def _version_in(self, directory: str) -> str | None:
+        try:
+            return installations.choose(self._node, pg_bin=directory).version
+        except UsageError:
+            return None
 
     def _look(self, holds: tuple[VolumeContents, ...], run_as: str | None) -> None:
         account = server_account(run_as)

@@ -17,6 +17,10 @@ POLL_INTERVAL_S = 0.25
 """Seconds between two checks for signals and calls of ``meanwhile`` during a call."""
 CALL_TIMEOUT_S = 60.0
 """Timeout of a call that does no work, in seconds."""
+SETUP_TIMEOUT_S = 7 * 24 * 3600.0
+"""Timeout of a call that may load databases, in seconds. On one host this work has no limit as a whole, and a single SQL file may load
+for 24 h. Heartbeats notice a lost host long before.
+"""
 _CALL_OFF_TIMEOUT_S = 30.0
 _SLOWEST_LINK = 1e6
 """Bytes per second."""

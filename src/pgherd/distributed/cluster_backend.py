@@ -20,7 +20,7 @@ from typing import Any
 from pgherd.cluster.interfaces import HostLost
 from pgherd.distributed import merge_results
 from pgherd.distributed.agent import FileChunk, HostInfo, HostResult, HostSnapshot, HostWindows
-from pgherd.distributed.agent_pool import AgentPool
+from pgherd.distributed.agent_pool import SETUP_TIMEOUT_S, AgentPool
 from pgherd.distributed.clock_alignment import Clocks, together
 from pgherd.distributed.merge_results import ClusterObservations, loaded, qualified
 from pgherd.distributed.place_trial import files_of, named, own_surroundings, part, placed, served, with_addresses, with_files
@@ -45,7 +45,6 @@ it.
 MIN_LEAD_S = 0.4
 MAX_LEAD_S = 20.0
 _CALL_TIMEOUT_S = 120.0
-_SETUP_TIMEOUT_S = 4 * 3600.0
 _COUNT_TIMEOUT_S = 1800.0
 _CLOSE_TIMEOUT_S = 60.0
 _ATTEMPTS = 3
@@ -135,7 +134,7 @@ class ClusterBackend:
         parts = self._parts(trial, whole=True)
         self._sharing.share(parts)
         self._watcher.setup(f"deploying on {len(parts)} host{'' if len(parts) == 1 else 's'}")
-        summaries = self._pool.all("apply", {h: (p,) for h, p in parts.items()}, timeout=_SETUP_TIMEOUT_S, meanwhile=self._report_step)
+        summaries = self._pool.all("apply", {h: (p,) for h, p in parts.items()}, timeout=SETUP_TIMEOUT_S, meanwhile=self._report_step)
         if self._cluster.client in parts:
             endpoints = self._pool.all("ways", {h: (p,) for h, p in parts.items() if h != self._cluster.client}, timeout=_CALL_TIMEOUT_S)
             self._pool.call(self._cluster.client, "learn", {target: way for ways in endpoints.values() for target, way in ways.items()})
@@ -177,7 +176,8 @@ class ClusterBackend:
         """
         parts = {host: host_part for host, host_part in self._parts(trial, send=False).items() if host in self._pool.hosts()}
         counted: dict[str, HostResult] = self._pool.each("failed", {h: (p, thresholds) for h, p in parts.items()}, timeout=_CALL_TIMEOUT_S)
-        self._lead = min(2 * max(self._lead, LEAD_S), MAX_LEAD_S)
+        # It must reach its maximum by the third trial, because three failures in a row end the run.
+        self._lead = min(4 * max(self._lead, LEAD_S), MAX_LEAD_S)
         checks = merge_results.worst_of({host: share.checks for host, share in counted.items() if share.checks})
         if missing := self._missing(trial):
             checks.append(merge_results.all_hosts(list(parts), missing))
@@ -186,7 +186,7 @@ class ClusterBackend:
     def probe(self, trial: Trial) -> dict[str, float]:
         """Run a trial without load on the first host that has a container for it."""
         host = next((candidate.name for candidate in trial.deployment.hosts if candidate.containers), trial.deployment.hosts[0].name)
-        readings: dict[str, float] = self._pool.call(host, "probe", self._parts(trial)[host], timeout=_SETUP_TIMEOUT_S)
+        readings: dict[str, float] = self._pool.call(host, "probe", self._parts(trial)[host], timeout=SETUP_TIMEOUT_S)
         return readings
 
     def settings(self, target: str | None = None) -> dict[str, str]:

@@ -25,8 +25,9 @@ sum all entities of this kind.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pgherd.distributed.clock_alignment import Clocks, CommonPhase
 from pgherd.metrics.cgroup import LOCKED, RUN_CGROUP
@@ -36,6 +37,8 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.runner import trial_checks
+
+_Value = TypeVar("_Value")
 
 
 def merge(results: Mapping[str, Sequence[PhaseResult]], windows: Sequence[CommonPhase], clocks: Clocks) -> list[PhaseResult]:
@@ -54,8 +57,27 @@ def _phase(parts: Mapping[str, PhaseResult], window: CommonPhase, clocks: Clocks
         skew=_skew({host: part for host, part in parts.items() if part.targets}, targets, clocks),
         metrics=merged({host: part.metrics for host, part in parts.items()}),
         memory=_memory({host: part.memory for host, part in parts.items()}, clocks),
-        io=_io({host: part.io for host, part in parts.items()}),
+        limited_after=_union(part.limited_after for part in parts.values()),
+        limit_wait=max(part.limit_wait for part in parts.values()),
+        waits=_union(part.waits for part in parts.values()),
+        statements=_union(part.statements for part in parts.values()),
+        prometheus=[view for part in parts.values() for view in part.prometheus],
+        io=_io({host: _without_others_latency(part, host) for host, part in parts.items()}),
     )
+
+
+def _union(tables: Iterable[Mapping[str, _Value]]) -> dict[str, _Value]:
+    """Return all entries. Their keys are containers or servers, whose names are unique in a deployment."""
+    return {name: value for table in tables for name, value in table.items()}
+
+
+def _without_others_latency(part: PhaseResult, host: str) -> DeviceIo | None:
+    """Return the host's I/O view, without latency by checkpoint if it loads databases of other hosts.
+
+    The checkpoints of those are not known here, so all transactions would count as outside of them.
+    """
+    others = any(target.target.count("/") == 3 and not target.target.startswith(f"{host}/") for target in part.targets)
+    return part.io.model_copy(update={"latency": {}}) if part.io is not None and others else part.io
 
 
 def _skew(parts: Mapping[str, PhaseResult], targets: Sequence[TargetResult], clocks: Clocks) -> float | None:

@@ -164,7 +164,8 @@ def _phase(phase: PhaseResult, hosts: Sequence[Host], clients: Collection[str | 
 
 
 def part(trial: Trial, host: str) -> Trial:
-    """Return one host's part of a trial: its containers, and loads on them, on the host, and on its links and volumes.
+    """Return one host's part of a trial: its containers with their memory limits, and loads on them, on the host, and on its links
+    and volumes.
 
     A load whose driver runs on a separate host belongs to that host. Raises KeyError if the trial does not have the
     host.
@@ -173,9 +174,13 @@ def part(trial: Trial, host: str) -> Trial:
     here. It also has all links, because a host may be the far end of one.
     """
     own_host = {candidate.name: candidate for candidate in trial.deployment.hosts}[host]
+    containers = {container.name for container in own_host.containers}
     phases = tuple(
         phase.model_copy(
-            update={"loads": {target: load for target, load in phase.loads.items() if _on_host(target, load, own_host, trial)}}
+            update={
+                "loads": {target: load for target, load in phase.loads.items() if _on_host(target, load, own_host, trial)},
+                "memory": {name: limit for name, limit in phase.memory.items() if name in containers},
+            }
         )
         for phase in trial.phases
     )

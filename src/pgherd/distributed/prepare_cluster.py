@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pgherd import __version__
 from pgherd.cluster.interfaces import ClusterClient
 from pgherd.distributed.agent import HostInfo
-from pgherd.distributed.agent_pool import AgentPool
+from pgherd.distributed.agent_pool import SETUP_TIMEOUT_S, AgentPool
 from pgherd.distributed.place_trial import ONE, placed
 from pgherd.model.base import NAME, Model
 from pgherd.model.capabilities import capabilities_of
@@ -168,11 +168,11 @@ def prepare_over(engine: ClusterClient, study: str, asked: ClusterRequest, *, dr
         request = _for_hosts(use, files.send(_from_here(asked)), roles)
         by_each = study_of(study).each_host
         asking = {host.name: (study, request, dry) for host in (roles.carry if by_each else roles.carry[:1])}
-        by_host: dict[str, PreparedStudy] = pool.all("prepare", asking, timeout=4 * 3600.0)
+        by_host: dict[str, PreparedStudy] = pool.all("prepare", asking, timeout=SETUP_TIMEOUT_S)
         prepared = merge.over_hosts(study, by_host) if by_each else by_host[first]
         prepared = replace(prepared, options=files.returned(prepared.options))
         first_trials = study_of(prepared.study).propose(prepared.options, []).trials if prepared.installation is not None else ()
-        _require_installations(prepared, first_trials, {host.name: greetings[host.name] for host in used})
+        _require_installations(pool, prepared, first_trials, {host.name: greetings[host.name] for host in used})
         if use != "together":
             budget = {"cores": prepared.environment.cores, "memory": prepared.environment.memory}
             used = [host.model_copy(update=budget) if host in roles.carry else host for host in used]
@@ -271,8 +271,11 @@ def _require_deployable(asked: ClusterRequest) -> None:
         raise UsageError("--client-host works with --variant only, not with scenario files; omit it")
 
 
-def _require_installations(prepared: PreparedStudy, trials: Sequence[Trial], met: Mapping[str, HostInfo]) -> None:
-    """Require that every host has the study's PostgreSQL versions. The first proposal has them all."""
+def _require_installations(pool: AgentPool, prepared: PreparedStudy, trials: Sequence[Trial], met: Mapping[str, HostInfo]) -> None:
+    """Require that every host has the study's PostgreSQL versions, at a usual place or in the same directory as the first host.
+
+    The first proposal has them all.
+    """
     if prepared.installation is None:
         return
     servers = [server for trial in trials for _, _, server in trial.deployment.servers()]
@@ -280,12 +283,16 @@ def _require_installations(prepared: PreparedStudy, trials: Sequence[Trial], met
         raise UsageError(_EXTERNAL)
     if any(capabilities_of(container.runtime).own_kernel for trial in trials for _, container in trial.deployment.containers()):
         raise CapabilityError(_NO_GUESTS)
-    for version in dict.fromkeys([prepared.installation.version, *(server.version for server in servers)]):
+    first = prepared.installation
+    for directory, version in dict.fromkeys([(first.bin, first.version), *((server.bin, server.version) for server in servers)]):
         without = {
             name: [installed for installed, _ in greeting.postgres]
             for name, greeting in met.items()
             if version not in {installed for installed, _ in greeting.postgres}
         }
+        if without:
+            in_directory = pool.all("version_in", dict.fromkeys(without, (directory,)), timeout=120.0)
+            without = {name: installed for name, installed in without.items() if in_directory[name] != version}
         if without:
             versions = "; ".join(f"{name} has {', '.join(installed) or 'none'}" for name, installed in without.items())
             raise UsageError(

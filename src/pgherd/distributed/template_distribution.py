@@ -24,8 +24,8 @@ from pgherd.postgres.disk_space import patience
 from pgherd.runner.progress import RunObserver
 
 _STEP_TIMEOUT_S = 600.0
-"""Timeout of a step in seconds: comparing a PostgreSQL, making room for a template, or receiving a piece over a slow
-network.
+"""Timeout of a step in seconds: reading the files that fill databases, comparing a PostgreSQL, making room for a
+template, or receiving a piece over a slow network.
 """
 
 
@@ -86,7 +86,9 @@ class TemplateDistribution:
         new = {host: part for host, part in parts.items() if not _contents(part) <= self._checked_contents.get(host, set())}
         if not new or len(self._pool.hosts()) < 2:
             return
-        lacks: dict[str, dict[str, str]] = self._pool.each("templates", {host: ("lacks", part) for host, part in new.items()})
+        lacks: dict[str, dict[str, str]] = self._pool.each(
+            "templates", {host: ("lacks", part) for host, part in new.items()}, timeout=_STEP_TIMEOUT_S
+        )
         for host in lacks:
             self._checked_contents.setdefault(host, set()).update(_contents(new[host]))
         missing = {key: bin_ for host_missing in lacks.values() for key, bin_ in host_missing.items()}

@@ -23,6 +23,7 @@ from pgherd.postgres.installations import Installation, decisive, substance
 from pgherd.postgres.instance import checksums_default
 from pgherd.postgres.templates import Template
 from pgherd.workloads.registry import loaders
+from pgherd.workloads.user_script import settings_of_contents
 
 CHUNK_BYTES = 4 * 2**20
 """Maximum bytes per call."""
@@ -201,8 +202,11 @@ class TemplateTransfer:
     def lacks(self, part: Trial) -> dict[str, str]:
         """Return key → bin directory, as trials name it, of the templates that a part needs and this host lacks."""
         missing = {}
+        seen: set[str] = set()
         for _, _, server in part.deployment.servers():
-            if server.dsn is None:
+            contents = f"{server.bin} {server.checksums} {settings_of_contents(server)} {server.databases}"
+            if server.dsn is None and contents not in seen:
+                seen.add(contents)
                 installation = self._installations[server.bin]
                 checksums = checksums_default(installation.major) if server.checksums is None else server.checksums
                 key = templates.key_of(installation, loaders(self._node, server.databases, server.settings), checksums)

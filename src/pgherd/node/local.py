@@ -9,7 +9,7 @@ import pwd
 import shutil
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,11 @@ class LocalNode:
 
     name = "local"
 
-    def __init__(self) -> None:
+    def __init__(self, check_cancelled: Callable[[], None] | None = None) -> None:
+        """Args:
+        check_cancelled: raises an error when work is called off. That ends commands that can be called off.
+        """
+        self._check_cancelled = check_cancelled
         self._connections = Connections()
         self._probes: dict[str, SampledConnection] = {}
 
@@ -106,7 +110,7 @@ class LocalNode:
         return process.LocalProcess(command)
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
-        return process.run(command, timeout)
+        return process.run(command, timeout, self._check_cancelled if command.can_be_called_off else None)
 
     def sql(self, conninfo: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """A lost connection is opened again once."""

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pgherd.model.errors import CapabilityError
@@ -36,6 +36,9 @@ CHRT_BATCH = ("chrt", "--batch", "0")
 """Words before a command that runs under SCHED_BATCH. Every user may set this policy; its priority is always 0."""
 
 _POLL_INTERVAL_S = 0.01
+
+_CHECK_INTERVAL_S = 0.5
+"""Interval at which a command that can be called off is checked."""
 
 _CLEANUP_TIMEOUT_S = 10.0
 """For a command that cleans up at its death signal."""
@@ -210,17 +213,17 @@ def _open(files: list[int], path: str, flags: int) -> int:
     return number
 
 
-def run(command: Command, timeout: float) -> Completed:
+def run(command: Command, timeout: float, check_cancelled: Callable[[], None] | None = None) -> Completed:
     """Run a command to its end and capture its output.
 
-    After ``timeout``, kill it and raise TimeoutError.
+    After ``timeout``, kill it and raise TimeoutError. An error of ``check_cancelled``, which is called repeatedly, also ends it.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as stack:
         stdin = subprocess.DEVNULL if command.stdin is None else stack.enter_context(open(command.stdin, "rb")).fileno()
         process = _popen(command, stdin, subprocess.PIPE, subprocess.PIPE)
     try:
-        out, err = process.communicate(timeout=timeout)
+        out, err = _output(process, timeout, check_cancelled)
     except subprocess.TimeoutExpired:
         _end(process, command)
         raise TimeoutError(f"'{_short_form(command.argv)}' did not end within {timeout:.0f} s and was killed") from None
@@ -230,6 +233,16 @@ def run(command: Command, timeout: float) -> Completed:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Completed(code=process.returncode, out=out.decode(errors="replace"), err=err.decode(errors="replace"), cpu=cpu)
+
+
+def _output(process: subprocess.Popen[bytes], timeout: float, check_cancelled: Callable[[], None] | None) -> tuple[bytes, bytes]:
+    """Return the output of a command that has ended. Raises subprocess.TimeoutExpired, and what ``check_cancelled`` raises."""
+    deadline = time.monotonic() + timeout
+    while check_cancelled is not None and (remaining := deadline - time.monotonic()) > _CHECK_INTERVAL_S:
+        check_cancelled()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a later call returns the whole output
+            return process.communicate(timeout=min(remaining, _CHECK_INTERVAL_S))
+    return process.communicate(timeout=max(0.0, deadline - time.monotonic()))
 
 
 def _popen(command: Command, stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:

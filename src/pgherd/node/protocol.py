@@ -41,6 +41,7 @@ class Command:
         stdout: file to append to, or None for no output. ``run`` captures the output instead.
         stderr: as ``stdout``.
         open_files: least soft limit of open files. A lower one of this process is raised for the command.
+        can_be_called_off: whether ``run`` ends it when the node's work is called off. True for long steps that undo nothing.
     """
 
     argv: Sequence[str]
@@ -57,6 +58,7 @@ class Command:
     end_session: bool = False
     sched_batch: bool = False
     open_files: int = 0
+    can_be_called_off: bool = False
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class PgbenchLoader:
     def load(self, target: LoaderServer, say: Say = silent) -> None:
         """Run `pgbench -i`; raises TrialError with its errors."""
         argv = [f"{target.bin}/pgbench", *client_options(target), *load_arguments(self.scale, self.partitions), self.database]
-        pgbench = target.node.run(Command(argv, user=target.account), timeout=300 + 20 * self.scale)
+        pgbench = target.node.run(Command(argv, user=target.account, can_be_called_off=True), timeout=300 + 20 * self.scale)
         if pgbench.code != 0:
             errors = [line for line in pgbench.err.splitlines() if "error" in line.lower() or "fatal" in line.lower()]
             raise TrialError(f"pgbench cannot load scale {self.scale}: {' '.join(errors) or pgbench.err.strip()[-300:]}")

@@ -97,7 +97,8 @@ class RandomBlockLoader:
         """Fill the table with psql; raises TrialError with its errors."""
         argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale, self.partitions), self.database]
         with resources.as_file(resources.files("pgherd.workloads").joinpath("random_block.sql")) as file:
-            psql = target.node.run(Command(argv, user=target.account, stdin=str(file)), timeout=300 + self.scale)
+            load = Command(argv, user=target.account, stdin=str(file), can_be_called_off=True)
+            psql = target.node.run(load, timeout=300 + self.scale)
         if psql.code != 0:
             raise TrialError(f"the table of {self.scale} MiB cannot be filled: {psql.err.strip()[-300:]}")
 

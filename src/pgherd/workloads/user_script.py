@@ -149,7 +149,8 @@ class ScriptLoader:
         argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale), ending, self.database]
         original = self.data.directory  # may be missing on another host, or in a resumed run that needs no file of it
         directory = original if target.node.exists(original) else os.path.dirname(os.path.abspath(self.init))
-        psql = target.node.run(Command(argv, user=target.account, stdin=self.init, cwd=directory), timeout=24 * 3600)
+        load = Command(argv, user=target.account, stdin=self.init, cwd=directory, can_be_called_off=True)
+        psql = target.node.run(load, timeout=24 * 3600)
         if psql.code != 0 and _IN_TRANSACTION in psql.err:
             raise UsageError(f"the database cannot be filled: --init-script {self.init} ends inside a transaction; add COMMIT")
         if psql.code != 0:
@@ -248,7 +249,7 @@ def _data_digest(node: Node, init: str, directory: str, names: Sequence[str]) ->
     if not names:
         return ""
     paths = [os.path.join(directory, name) for name in names]
-    sha256sum = node.run(Command(["sha256sum", "--zero", "--", *paths]), timeout=_DIGEST_TIMEOUT_S)
+    sha256sum = node.run(Command(["sha256sum", "--zero", "--", *paths], can_be_called_off=True), timeout=_DIGEST_TIMEOUT_S)
     if sha256sum.code != 0:
         raise UsageError(f"data that --init-script {init} reads cannot be read: {sha256sum.err.strip()}")
     sums = [line.partition(" ")[0] for line in sha256sum.out.split("\0") if line]
@@ -458,7 +459,8 @@ def _single_client(
     builtin = script.source.startswith(_BUILTIN)
     argv = [f"{target.bin}/pgbench", *client_options(target), "-n", extent, "1", "-M", protocol]
     argv += ["-b", script.source.removeprefix(_BUILTIN)] if builtin else ["-s", str(scale), "-f", "-"]
-    return Command([*argv, database], env=env, user=target.account, stdin=None if builtin else script.source)
+    stdin = None if builtin else script.source
+    return Command([*argv, database], env=env, user=target.account, stdin=stdin, can_be_called_off=True)
 
 
 def pgbench_error(err: str, source: str, text: str) -> str:
