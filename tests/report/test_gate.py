@@ -432,6 +432,35 @@ def test_a_lost_capacity_fails_and_is_reported(runs):
         gate(with_capacity(runs, 1, 500, 12.0), with_capacity(runs, 2, 500, None))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "result"),
+    [
+        (None, None, "inconclusive"),
+        (3.0, None, "improvement"),
+        (7.0, None, "inconclusive"),
+        (None, 2.0, "regression"),
+        (None, 4.0, "inconclusive"),
+    ],
+)
+def test_a_capacity_beyond_the_largest_size_is_compared_by_its_lower_bound(runs, old, new, result):
+    """In CI often every size keeps the objective. That is no bad usage, and a loss to fewer databases is still found."""
+    pair = []
+    for seed, value in enumerate((old, new)):
+        run = with_capacity(runs, seed, 500, value)
+        beyond = Finding(value=None, unit="databases", low=4, confidence=0.95, n=9, note="4 databases, the largest measured, keep it")
+        analysis = run.record.analysis
+        findings = analysis.findings | ({"capacity": beyond} if value is None else {})
+        record = run.record.model_copy(update={"analysis": analysis.model_copy(update={"findings": findings})})
+        pair.append(GateRun(run.name, record, run.results))
+    outcome = gate(*pair)
+    (comparison,) = outcome.comparisons
+    assert comparison.result == result and outcome.failed == (result == "regression")
+    assert comparison.change.value is None and "largest measured" in comparison.change.note
+    if old is new is None:
+        assert "from at least 4 (95 %) to at least 4 (95 %) databases" in outcome.answer
+        assert "both are beyond the largest size measured" in outcome.answer
+
+
 @pytest.mark.parametrize(("error", "share", "words"), [("out of memory", 1.0, "every trial of"), (None, 0.0, "made no transaction")])
 def test_a_point_at_which_the_run_died_or_made_nothing_fails(baseline, runs, error, share, words):
     other = runs(17_000.0, 2)

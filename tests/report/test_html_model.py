@@ -32,6 +32,14 @@ def test_mixed_units_stay_with_their_cells():
     assert all(row[0].numeric for row in table.rows)
 
 
+def test_a_value_beyond_the_measured_range_is_its_lower_bound():
+    beyond = Finding(value=None, unit="databases", low=4.0)
+    alone = html_model.table("x", [{"a": beyond}, {"a": Finding(value=6.0, unit="databases")}])
+    assert [row[0].text for row in alone.rows] == ["at least 4 (95 %)", "6"]
+    mixed = html_model.table("x", [{"a": beyond}, {"a": Finding(value=6.0, unit="ms")}, {"a": Finding(value=None, unit="ms")}])
+    assert [row[0].text for row in mixed.rows] == ["at least 4 (95 %) databases", "6 ms", "–"]
+
+
 def test_a_cell_without_a_number_says_why_on_its_title(synthetic, run8):
     table = html_model.table("density", synthetic.without_numbers(run8[0]).analysis.tables["density"])
     assert {cell.text for cell in column(table, "throughput")} == {"–"}

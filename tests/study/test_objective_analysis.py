@@ -131,6 +131,7 @@ def test_open_limits_say_so() -> None:
     assert all(one.is_open and one.confidence == 0.95 for one in open_above.values())
     never = capacity_finding(PassLimit(40, None, 40, None, 20), SEARCH, SUBJECT)
     assert never.value is None and never.note == "40 databases, the largest measured, keep it; memory holds no more"
+    assert (never.low, never.high, never.n) == (40, None, 20), "which is its lower bound"
     assert costs(0.36, never, SUBJECT)["cost_per_million"].value is None
     assert capacity_finding(PassLimit(None, 1, None, 0, 10), SEARCH, SUBJECT).value is None
 

@@ -59,7 +59,7 @@ def test_too_few_loads_say_why() -> None:
     for name in ("usl_sigma", "knee"):
         assert result[name].value is None
         assert "3 parameters, but 2 distinct loads" in result[name].note
-    assert model_curves(selection, 2)["best"] is None
+    assert model_curves(selection, 2)["best"] is None and model_curves(selection, 2)["compared"] == 0
 
 
 def test_the_knee_is_a_point_of_its_curve() -> None:
@@ -70,3 +70,4 @@ def test_the_knee_is_a_point_of_its_curve() -> None:
     assert hinge.knee in figure["piecewise-linear"]["n"]
     assert figure["usl"]["n"][-1] == 40
     assert figure["usl"]["x"][0] == 0
+    assert figure["best"] == "piecewise-linear" and figure["compared"] == 3

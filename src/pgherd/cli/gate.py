@@ -172,7 +172,7 @@ def _show(result: Gate, written: list[Path]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from pgherd.report.formatting import MISSING, half_width, number
+    from pgherd.report.formatting import MISSING, finding_value
     from pgherd.report.gate import NOTE, change_text, result_text
 
     console = answer_console()
@@ -184,9 +184,7 @@ def _show(result: Gate, written: list[Path]) -> None:
     for head in ("metric", "at", "baseline", "run", "change", "allowed", "result", "more\nrepeats"):
         table.add_column(head, justify="left" if head in ("metric", "at", "result") else "right", overflow="fold")
     for comparison in result.comparisons:
-        values = [
-            MISSING if value is None else number(value.value, half_width(value) or None) for value in (comparison.old, comparison.new)
-        ]
+        values = [MISSING if value is None else finding_value(value) for value in (comparison.old, comparison.new)]
         unit = next((value.unit for value in (comparison.new, comparison.old) if value is not None and value.unit), "")
         label = f"{comparison.label}, {unit}" if unit and not comparison.label.endswith(unit) else comparison.label
         more = "" if comparison.result != "inconclusive" else str(comparison.repeats_needed or MISSING)

@@ -19,8 +19,9 @@ class Finding(Model):
     """Named quantity with unit, interval, number of repeats and method.
 
     ``value`` is None if the data do not support a number, and ``note`` has the reason. ``low`` and ``high`` bound the value at
-    ``confidence``. Both are None without an interval, and ``note`` has the reason. ``experiment`` and ``published`` refer to
-    the published figure to compare with (E1 … E18).
+    ``confidence``. Both are None without an interval, and ``note`` has the reason. ``low`` without ``value`` is a lower bound of
+    a number that lies beyond the measured range. ``experiment`` and ``published`` refer to the published figure to compare with
+    (E1 … E18).
     """
 
     value: float | None

@@ -121,6 +121,13 @@ def number(value: float | None, spread: float | None = None, *, most: int = 6) -
     return text
 
 
+def finding_value(finding: Finding) -> str:
+    """Return a finding's value with the digits of its interval. Without a value it is its lower bound: ``at least 4 (95 %)``."""
+    if finite(finding.value) is None and finite(finding.low) is not None:
+        return f"at least {number(finding.low)} ({share(finding.confidence or 0.95)})"
+    return number(finding.value, half_width(finding) or None)
+
+
 def brief(value: float | None) -> str:
     """Return a number with three significant digits, for titles."""
     value = finite(value)

@@ -14,7 +14,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.text import clean
 from pgherd.model.units import format_seconds
 from pgherd.report import gate_metrics, run_differences
-from pgherd.report.formatting import MISSING
+from pgherd.report.formatting import MISSING, finding_value, finite
 from pgherd.report.gate_metrics import GateRun, MetricLimit, MetricPair
 from pgherd.report.html_model import Table
 from pgherd.study.comparison import answers
@@ -56,8 +56,10 @@ class Comparison:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the estimate is worse than allowed, but not significantly."""
-        loss = -(self.change.value or 0.0) if self.better_direction == "higher" else self.change.value or 0.0
+        """Whether the estimate is unknown, or worse than allowed but not significantly."""
+        if self.change.value is None:
+            return self.result == "inconclusive"
+        loss = -self.change.value if self.better_direction == "higher" else self.change.value
         return self.result == "inconclusive" and loss > self.max_regression * 100
 
     @property
@@ -218,7 +220,10 @@ def _by_finding(limit: MetricLimit, old: Finding, new: Finding, confidence: floa
         raise UsageError(f"cannot compare '{limit.name}': {error}") from None
     result = two_sample.judge(change, limit.max_regression, better)
     label = clean(limit.name).replace("_", " ")
-    return Comparison(limit.name, label, "", old, new, _in_percent(change, count), limit.max_regression, better, result, None, change.note)
+    beyond = [each for each in (old, new) if finite(each.value) is None]
+    reason = "both are beyond the largest size measured; larger sizes would show a loss" if len(beyond) == 2 else change.note
+    percent = missing("%", clean(beyond[0].note)) if beyond else _in_percent(change, count)
+    return Comparison(limit.name, label, "", old, new, percent, limit.max_regression, better, result, None, reason)
 
 
 def _without_number(limit: MetricLimit, absent: Finding) -> Comparison:
@@ -300,6 +305,9 @@ def remedy(comparison: Comparison) -> str:
 
 def sentence(comparison: Comparison) -> str:
     """Return a comparison as a sentence without a full stop."""
+    if comparison.change.value is None and comparison.old is not None and comparison.new is not None:
+        values = f"from {finding_value(comparison.old)} to {finding_value(comparison.new)} {comparison.new.unit}".rstrip()
+        return f"{comparison.description} {values}, allowed {comparison.limit}"
     return f"{comparison.description} {change_text(comparison.change)}, allowed {comparison.limit}"
 
 

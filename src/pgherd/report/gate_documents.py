@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from pgherd.model.analysis import Finding
 from pgherd.model.text import clean
-from pgherd.report.formatting import MISSING, half_width, number
+from pgherd.report.formatting import MISSING, finding_value
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, remedy, result_text, sentence
 from pgherd.report.html_model import Table
 
@@ -59,7 +59,7 @@ def _differing(kind: str, table: Table) -> list[str]:
 def _markdown_value(finding: Finding | None) -> str:
     if finding is None:
         return MISSING
-    return f"{number(finding.value, half_width(finding) or None)} {finding.unit}".strip()
+    return f"{finding_value(finding)} {finding.unit}".strip()
 
 
 def _markdown_row(cells: list[str]) -> str:

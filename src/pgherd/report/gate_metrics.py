@@ -146,7 +146,7 @@ def finding(old: GateRun, new: GateRun, name: str) -> tuple[Finding, Finding]:
             raise UsageError(
                 f"'{name}' is not in run {run.name}: it has the metrics {', '.join(_metric_names(run))} and the findings {names}"
             )
-        if finite(findings[name].value) is None:
+        if finite(findings[name].value) is None and finite(findings[name].low) is None:
             raise UsageError(f"'{name}' has no number in run {run.name}: {clean(findings[name].note) or 'reason unknown'}")
         pair.append(findings[name])
     if name.startswith("capacity"):
@@ -158,7 +158,7 @@ def without_number(old: GateRun, new: GateRun, names: Sequence[str]) -> dict[str
     """Return name → the finding without a number, of findings that both runs have and one has no number for."""
     before, after = (run.record.analysis.findings if run.record.analysis else {} for run in (old, new))
     both = [(name, before[name], after[name]) for name in names if name in before and name in after]
-    return {name: one for name, *pair in both for one in pair if finite(one.value) is None}
+    return {name: one for name, *pair in both for one in pair if finite(one.value) is None and finite(one.low) is None}
 
 
 def _require_equal_rates(old: GateRun, new: GateRun) -> None:
@@ -195,9 +195,13 @@ def _made(result: TrialResult) -> float:
 
 
 def estimate(finding: Finding) -> Estimate:
-    """Return a finding with a value as an estimate for the analysis. An upper end beyond the measured range is infinite."""
-    low, high = finite(finding.low), math.inf if finding.is_open else finite(finding.high)
-    return Estimate(finite(finding.value) or 0.0, low, high, finding.confidence, finding.n, finding.method)
+    """Return a finding as an estimate for the analysis. An upper end beyond the measured range is infinite.
+
+    A value beyond that range counts as its lower bound, at that bound's confidence.
+    """
+    value, low = finite(finding.value), finite(finding.low)
+    high = math.inf if finding.is_open or value is None else finite(finding.high)
+    return Estimate(value if value is not None else low or 0.0, low, high, finding.confidence, finding.n, finding.method)
 
 
 def _points(run: GateRun) -> Points:

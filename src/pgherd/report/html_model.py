@@ -18,7 +18,7 @@ from pgherd.model.text import clean
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.report import formatting
 from pgherd.report.data_files import Row, columns
-from pgherd.report.formatting import MISSING, Cell, finite, half_width, interval, number
+from pgherd.report.formatting import MISSING, Cell, finding_value, finite, half_width, interval, number
 from pgherd.study.study import table_view
 
 DERIVED = ("figures", "tables", "report.html", "report.json")
@@ -107,8 +107,8 @@ def cell(value: Cell, *, share: bool = False, unit: bool = False, spread: float 
     """
     if isinstance(value, Finding):
         shown = formatting.as_percent(value) if share else value
-        text = number(shown.value, spread or half_width(shown) or None)
-        text += f" {clean(shown.unit)}" if unit and shown.value is not None else ""
+        text = finding_value(shown) if shown.value is None else number(shown.value, spread or half_width(shown) or None)
+        text += f" {clean(shown.unit)}" if unit and text != MISSING else ""
         return CellText(text, interval(shown, spread), formatting.explained(shown), numeric=True)
     if value is None:
         return CellText(MISSING)
@@ -127,7 +127,7 @@ def findings_table(findings: Mapping[str, Finding]) -> Table:
         rows.append(
             (
                 CellText(formatting.label(name), title=clean(name)),
-                CellText(number(finding.value, half_width(finding) or None), numeric=True),
+                CellText(finding_value(finding), numeric=True),
                 CellText(clean(finding.unit)),
                 CellText(published if finding.published else ""),
                 CellText(interval(finding) or MISSING),

@@ -131,7 +131,8 @@ def capacity_finding(limit: PassLimit, search: Search, subject: Subject) -> Find
         return missing(subject.unit, f"{subject.short(search.candidates[0])} already miss the objective in most blocks", method=method)
     if limit.failing is None:
         note = f"{subject.short(limit.value)}, the largest measured, keep it; {subject.more}"
-        return missing(subject.unit, note, method=method)
+        confidence = None if limit.low is None else 0.95
+        return Finding(value=None, unit=subject.unit, low=limit.low, confidence=confidence, n=limit.blocks, method=method, note=note)
     note = f"{subject.short(limit.failing)} miss it in most blocks"
     if limit.refuted is None:
         high, note = limit.failing, f"{note}; {OPEN_END}"

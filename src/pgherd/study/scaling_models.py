@@ -66,7 +66,8 @@ def model_rows(selection: ModelSelection, load: str = "databases", confidence: f
 
 
 def model_curves(selection: ModelSelection, largest: float, points: int = 80) -> dict[str, Any]:
-    """Return each model's curve up to the largest load, by name: {'n': [...], 'x': [...]}. 'best' is the name of the selected model.
+    """Return each model's curve up to the largest load, by name: {'n': [...], 'x': [...]}. 'best' is the name of the selected model,
+    'compared' the number of models that it was selected from.
 
     The knee of a piecewise linear model is one of its points, so that the bend is drawn exactly.
     """
@@ -78,6 +79,7 @@ def model_curves(selection: ModelSelection, largest: float, points: int = 80) ->
         ordered = sorted(loads)
         curves[fit.model.name] = {"n": ordered, "x": fit.predict(ordered)}
     curves["best"] = selection.best.model.name if selection.best else None
+    curves["compared"] = len(selection.akaike)
     return curves
 
 
