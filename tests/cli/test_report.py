@@ -2,12 +2,18 @@ import json
 import os
 import re
 import shlex
+from contextlib import ExitStack
 
 import pytest
 
+from pgherd.cli import report
 from pgherd.cli.main import run
-from pgherd.store.run_directory import RunDirectory
+from pgherd.store.run_directory import KILLED, RunDirectory
 from pgherd.studies.density.options import DensityOptions
+
+KNOWN = DensityOptions(host_cores=2, host_memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=(1, 8)).model_dump(
+    mode="json"
+)
 
 
 def test_a_report_is_made_again_from_the_directory_alone(runs, name, capsys):
@@ -25,10 +31,7 @@ def test_several_runs_are_overlaid(runs, name, tmp_path, capsys):
 
 def test_a_run_that_was_interrupted_is_overlaid_with_what_it_has(runs, name, tmp_path):
     directory, out = RunDirectory(runs / name), tmp_path / "two.html"
-    known = DensityOptions(host_cores=2, host_memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=(1, 8)).model_dump(
-        mode="json"
-    )
-    for options, answer in ((known, "Capacity: "), ({"from": "the future"}, "No answer: this run is interrupted")):
+    for options, answer in ((KNOWN, "Capacity: "), ({"from": "the future"}, "No answer: this run is interrupted")):
         directory.save(directory.record().model_copy(update={"state": "running", "analysis": None, "options": options}))
         assert run(["report", name, name, "--runs-dir", str(runs), "--output", str(out)]) == 0
         assert answer in out.read_text()
@@ -40,6 +43,7 @@ def test_a_run_that_was_interrupted_is_overlaid_with_what_it_has(runs, name, tmp
     [
         (["report", "nothing"], "no run 'nothing'"),
         (["report", "last", "--output", "x.html"], "--output is a directory for the report of one run"),
+        (["report", "last", "last", "--png"], "--png writes the figures of one run"),
     ],
 )
 def test_what_cannot_be_reported_is_said(runs, name, capsys, arguments, message):
@@ -70,16 +74,13 @@ def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs
     directory = RunDirectory(runs / name)
     results = [result for result in directory.results() if any(v.name == "steal" and v.taints for v in result.checks)]
     assert results, "the made-up run was on a busy machine"
-    known = DensityOptions(host_cores=2, host_memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=(1, 8)).model_dump(
-        mode="json"
-    )
     resumed = f"pgherd resume {shlex.quote(str(runs / name))}"
     for state, command, soak in (
         ("interrupted", resumed, None),
         ("interrupted", "pgherd density", 600.0),
         ("finished", "pgherd density", None),
     ):
-        options = known | {"soak_seconds": soak}
+        options = KNOWN | {"soak_seconds": soak}
         record = directory.record().model_copy(
             update={"state": state, "analysis": None, "options": options, "command": ["pgherd", "density"]}
         )
@@ -122,6 +123,50 @@ def test_links_in_a_run_of_ours_are_replaced(runs, name, tmp_path):
         (runs / name / link).symlink_to(secret)
     assert run(["report", name, "--runs-dir", str(runs)]) == 0
     assert secret.read_text() == "secret" and (runs / name / "report.html").stat().st_size > 1000
+
+
+def test_a_run_that_ends_meanwhile_keeps_its_record(runs, name, monkeypatch):
+    directory = RunDirectory(runs / name)
+    finished = directory.record()
+    directory.save(finished.model_copy(update={"state": "running", "analysis": None, "ended": None, "options": KNOWN}))
+    execution, results = ExitStack(), RunDirectory.results
+
+    def ends(this):
+        """The results, read while the run's process writes its record and ends."""
+        directory.save(finished)
+        execution.close()
+        return results(this)
+
+    monkeypatch.setattr(RunDirectory, "results", ends)
+    with execution:
+        execution.enter_context(directory.locked())
+        assert run(["report", name, "--runs-dir", str(runs)]) == 0
+    assert directory.record() == finished
+
+
+def test_a_killed_run_is_analysed_and_saved_under_its_lock(runs, name, monkeypatch):
+    directory = RunDirectory(runs / name)
+    directory.save(directory.record().model_copy(update={"state": "running", "analysis": None, "options": KNOWN}))
+    locked, analysed = [], report._analysed
+
+    def look(this, *rest):
+        locked.append(this.alive())
+        return analysed(this, *rest)
+
+    monkeypatch.setattr(report, "_analysed", look)
+    assert run(["report", name, "--runs-dir", str(runs)]) == 0
+    record = directory.record()
+    assert locked == [True] and not directory.alive()
+    assert (record.state, record.error) == ("interrupted", KILLED) and record.analysis is not None
+
+
+def test_a_run_that_is_reported_elsewhere_is_not_locked(runs, name, tmp_path):
+    (runs / name).chmod(0o500)
+    try:
+        assert run(["report", name, "--runs-dir", str(runs), "--output", str(tmp_path / "out")]) == 0
+    finally:
+        (runs / name).chmod(0o700)
+    assert not (runs / name / "lock").exists()
 
 
 def test_a_directory_is_no_file_for_several_runs(runs, name, tmp_path, capsys):

@@ -113,6 +113,18 @@ def test_it_says_who_gives_up_what(tmp_path) -> None:
     assert drawing.svg(figure, prefix="guest").startswith("<svg")
 
 
+def test_a_database_of_another_guest_is_not_named(tmp_path) -> None:
+    rows = []
+    for t, sampler, entity, values in samples():
+        if sampler == "balloon":
+            entity = "server:b/pg"
+        elif (sampler, entity) == ("guest_balloon", "guest:b"):
+            values = values | {"guest.memory_balloon_actual": 900 * MB}
+        rows.append((t, sampler, entity, values))
+    figure, _ = draw(inputs(tmp_path, [result(tmp_path, rows)]))
+    assert figure.title.startswith("a releases up to 330 MB of its 1000 MB by its balloon; ")
+
+
 def test_no_balloon_is_said(tmp_path) -> None:
     rows = [
         (

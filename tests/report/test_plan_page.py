@@ -28,6 +28,11 @@ def test_many_hosts_are_joined_and_show_the_highest_use():
     assert len(found) == 48 * 96 and sorted(cell["use"] for cell in found)[-2:] == [0, 90]
 
 
+def test_columns_of_unequal_numbers_of_slots_leave_no_gap():
+    found = cells(heat_map(np.zeros((1, 100), np.float32), ["a"], ["00:00"] * 100, "as planned"))
+    assert len(found) == 96 and [cell["x2"] for cell in found] == [*[cell["x"] for cell in found[1:]], 24]
+
+
 def test_page_is_not_written_where_it_cannot_be(tmp_path):
     from pgherd.analysis.database_moves import PlacedFleet
     from pgherd.analysis.demand import fold

@@ -68,13 +68,26 @@ def test_points_without_repeats_cannot_show_drift(synthetic):
         trial_figures.order(inputs(synthetic.density_run(8, repeats=1)))
 
 
+def with_rates(result, rates):
+    (phase,) = result.phases
+    targets = [target.model_copy(update={"throughput": rate}) for target, rate in zip(phase.targets, rates, strict=True)]
+    return result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]})
+
+
 def test_fairness_names_the_least_fair_trial(run8):
     trials = [scaled(result, 1.0) for result in even(run8, 3)]
-    targets = trials[1].phases[0].targets
-    uneven = [t.model_copy(update={"throughput": 50.0 if i == 0 else 150.0 if i == 1 else 100.0}) for i, t in enumerate(targets)]
-    trials[1] = trials[1].model_copy(update={"phases": [trials[1].phases[0].model_copy(update={"targets": uneven})]})
+    trials[1] = with_rates(trials[1], [50.0, 150.0, *[100.0] * 6])
     title = trial_figures.fairness(inputs(run8, trials)).title
     assert title == "Least fair trial: one target at 50 %, another at 150 % of their mean (8 databases)"
+
+
+def test_targets_of_fairer_trials_are_within_the_frame_as_well(run8):
+    first, second = even(run8, 2)
+    trials = [with_rates(first, [50.0, 150.0, *[100.0] * 6]), with_rates(second, [170.0, *[90.0] * 7])]
+    figure = trial_figures.fairness(inputs(run8, trials))
+    assert "one target at 50 %, another at 150 %" in figure.title
+    low, top = drawing.specification(figure)["layer"][-1]["encoding"]["y"]["scale"]["domain"]
+    assert low <= 50 and 170 <= top <= 180
 
 
 def test_one_target_has_nobody_to_be_fair_to(run8):

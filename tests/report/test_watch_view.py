@@ -71,6 +71,15 @@ def test_the_picture_has_all_of_it():
     assert "c02" in text and "–" in text, "what is not seen has a dash"
 
 
+def test_rates_are_in_powers_of_1000():
+    devices = [
+        LiveDevice(name="sda", reads=120.0, writes=3.0, read_bytes=1.5e6, write_bytes=0.0),
+        LiveDevice(name="sdb", reads=12.0, writes=3.0, read_bytes=2.5e9, write_bytes=123456.0),
+    ]
+    lines = [line.split() for line in drawn(present(devices=devices)).splitlines() if line.startswith("sd")]
+    assert [line[3:] for line in lines] == [["1.5", "MB/s", "0", "B/s"], ["2.5", "GB/s", "123", "kB/s"]]
+
+
 def test_many_containers_fit_the_height():
     many = [LiveUsage(name=f"c{number:02d}", cpu=0.1) for number in range(40)]
     text = drawn(present(containers=many), height=30)

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from pgherd.model.analysis import Finding
 from pgherd.report.gate import change_text, gate
 from pgherd.report.gate_metrics import GateRun, MetricLimit
 from pgherd.store.run_directory import RunDirectory
+from pgherd.ui import compare_page
 from pgherd.ui.compare_page import _common
 
 FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
@@ -41,6 +43,26 @@ def test_the_same_run_twice_is_one(client):
 def test_fewer_than_two_are_asked_for(client, query):
     text = client.get(f"/compare{query}").text
     assert "Compare selected runs" in text and text.count('name="run"') == 2 and text.count("checked") == bool(query)
+
+
+def test_an_old_run_that_is_chosen_is_among_the_choices(client, monkeypatch):
+    monkeypatch.setattr(compare_page, "_MAX_CHOICES", 1)
+    text = client.get("/compare").text
+    assert "1 of 2 runs are shown" in text and SECOND in text and FIRST not in text
+    text = client.get(f"/compare?run={FIRST}").text
+    assert "runs are shown" not in text and text.count('name="run"') == 2 and f'value="{FIRST}" aria-label="Choose {FIRST}" checked' in text
+
+
+def test_a_chosen_run_without_a_grade_is_among_the_choices(client, runs):
+    record = runs / FIRST / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"state": "interrupted", "analysis": None}))
+    assert FIRST not in client.get("/compare").text
+    assert f'aria-label="Choose {FIRST}" checked' in client.get(f"/compare?run={FIRST}").text
+
+
+def test_a_value_beyond_the_measured_range_is_its_lower_bound():
+    assert compare_page._value(Finding(value=None, unit="databases", low=4.0)) == "at least 4 (95 %)"
+    assert compare_page._value(Finding(value=None, unit="databases")) == compare_page._value(None) == "–"
 
 
 def test_what_cannot_be_held_against_each_other_says_why(client, runs, synthetic):

@@ -5,10 +5,13 @@ import json
 import os
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
+from pgherd.report.live_status import LiveDevice
 from pgherd.store.live_state import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
+from pgherd.store.run_directory import RunDirectory
 
 FIRST = "20260131-120000-density-0001"
 
@@ -95,6 +98,15 @@ def test_the_part_that_changes(client, running):
     assert "1.50 cores" in text and '<path class="line"' in text and "<h3>Checks</h3>" in text and "tainted" in text
 
 
+def test_rates_of_disks_are_in_powers_of_1000(client, site, running, monkeypatch):
+    snapshot = site.live.poll(RunDirectory(running))
+    disk = LiveDevice(name="sda", reads=1.0, writes=2.0, read_bytes=1.5e6, write_bytes=2.5e9)
+    shown = replace(snapshot, present=snapshot.present.model_copy(update={"devices": [disk]}))
+    monkeypatch.setattr(site.live, "poll", lambda directory: shown)
+    text = client.get(f"/runs/{FIRST}/live").text
+    assert '<td class="n">1.5 MB/s</td>' in text and '<td class="n">2.5 GB/s</td>' in text
+
+
 def test_blocks_of_a_search_show_whether_they_pass(client, running, runs):
     objective = {"percentile": 99.0, "limit_ms": 10.0}
     change(runs, options={**json.loads((runs / FIRST / "run.json").read_text())["options"], "objectives": [objective]})
@@ -157,7 +169,10 @@ def test_files_are_served_in_a_sandbox(client, runs, path):
     file.parent.mkdir(exist_ok=True)
     file.write_text(file.read_text() if file.exists() else "<script>alert(1)</script>")
     answer = client.get(f"/runs/{FIRST}/files/{path}")
-    assert answer.status_code == 200 and answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    policy = answer.headers["content-security-policy"].split("; ")
+    assert answer.status_code == 200 and {"default-src 'none'", "form-action 'none'", "frame-ancestors 'none'"} < set(policy)
+    assert policy[0] == "sandbox allow-same-origin", "links keep the session; no scripts, forms, windows or downloads"
+    assert "script" not in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 

@@ -173,4 +173,10 @@ def test_only_phases_in_the_time_shown_are_shaded():
 def test_bytes_are_written_as_people_read_them():
     spec = specification(MetricChoice("cgroup_memory", "container", "memory.usage", ()), made(1), [], 100.0, "each")
     axes = [layer["encoding"]["y"]["axis"] for layer in spec["layer"] if "y" in layer["encoding"]]
-    assert all("GB" in axis["labelExpr"] for axis in axes)
+    assert all("GB" in axis["labelExpr"] and "/s" not in axis["labelExpr"] for axis in axes)
+
+
+def test_rates_are_in_powers_of_1000():
+    spec = specification(MetricChoice("disk", "disk", "read_bytes", ()), made(1), [], 100.0, "each")
+    axes = [layer["encoding"]["y"]["axis"] for layer in spec["layer"] if "y" in layer["encoding"]]
+    assert all("datum.value / 1e6, '.3~g') + ' MB/s'" in axis["labelExpr"] and axis["title"] == "read_bytes" for axis in axes)

@@ -148,6 +148,21 @@ def test_resuming_asks_first_and_then_does_it(client, post, runs, planned, site)
     assert site.jobs._jobs["job"].words == ("resume", str(runs / FIRST))
 
 
+def test_the_error_of_a_failed_resume_is_shown(client, post, runs, planned, site, tmp_path, monkeypatch):
+    file = runs / FIRST / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"state": "interrupted", "analysis": None}))
+    post(f"/runs/{FIRST}/resume")
+    job = site.jobs._jobs["job"]
+    job.log = tmp_path / "said"
+    job.log.write_text("error: 2 cores are not available\n")
+    answer = client.get("/started/job/state")
+    assert "hx-redirect" not in answer.headers and "error: 2 cores are not available" in answer.text
+    assert f'href="/runs/{FIRST}"' in answer.text
+    monkeypatch.setattr(site.jobs, "_refresh", lambda job: None)
+    job.code = None  # its process still executes the run
+    assert client.get("/started/job/state").headers["hx-redirect"] == f"/runs/{FIRST}"
+
+
 def test_a_finished_run_is_not_resumed(post):
     answer = post(f"/runs/{FIRST}/resume")
     assert answer.status_code == 400 and "nothing to resume" in answer.text

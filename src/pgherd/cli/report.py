@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,10 +37,12 @@ def command(names: tuple[str, ...], png: bool, output: Path | None, runs: Path, 
     of another user's run requires --output."""
     from pgherd.report import write_report
     from pgherd.report.overlay import overlay
-    from pgherd.store.run_directory import RunDirectory
+    from pgherd.store.run_directory import KILLED, RunDirectory
 
     directories = [RunDirectory.find(name, runs) for name in names]
     if len(directories) > 1:
+        if png:
+            raise UsageError("--png writes the figures of one run as files, but the page of several runs has no figure files")
         target = output or Path("overlay.html")
         if target.is_dir():
             raise UsageError(f"--output is a file for several runs, but {target} is a directory")
@@ -54,12 +56,17 @@ def command(names: tuple[str, ...], png: bool, output: Path | None, runs: Path, 
             raise UsageError(
                 f"{directory.foreign_text()}, and pgherd does not write into it; --output DIR writes the report to a directory"
             )
-        record, results = directory.standing(), directory.results()
-        if not results:
+        if not directory.trial_names():
             raise UsageError(f"run {directory.name} has no finished trial to report; resume it with 'pgherd resume {directory.argument}'")
-        if not directory.alive():
-            record = _analysed(directory, record, results)
-            if output is None:
+        alive = directory.alive()  # before run.json is read, because the run may end in between
+        saved = output is None and not alive
+        with directory.locked() if saved else nullcontext():
+            record, results = directory.standing(), directory.results()
+            if saved and record.state == "running":  # only this process has the lock
+                record = record.model_copy(update={"state": "interrupted", "error": KILLED})
+            if not alive:
+                record = _analysed(directory, record, results)
+            if saved:
                 directory.save(record)
         written = write_report.build(directory.path, record, results, png=png, output=output)
     if as_json:

@@ -168,6 +168,15 @@ def format_bytes(count: float) -> str:
     return f"{size:.3g} TB"
 
 
+def format_rate(rate: float) -> str:
+    """Format bytes per second: ``1500000`` → ``1.5 MB/s``. Prefixes are powers of 1000, as in ``MB_PER_SECOND``."""
+    for unit in ("B/s", "kB/s", "MB/s", "GB/s"):
+        if abs(rate) < 1000:
+            return f"{rate:.0f} {unit}" if unit == "B/s" or abs(rate) >= 100 else f"{rate:.3g} {unit}"
+        rate /= 1000
+    return f"{rate:.3g} TB/s"
+
+
 def format_seconds(seconds: float) -> str:
     """Format a duration by its two largest units: ``95`` → ``1 min 35 s``."""
     if seconds < 60:

@@ -208,7 +208,7 @@ def _finding(trials: Sequence[tuple[TrialResult, TrialGuestMemory]]) -> str:
         sentence = "No guest releases memory by its balloon"
     else:
         sentence = f"{name} releases up to {format_bytes(most.ballooned)} of its {format_bytes(most.configured)} by its balloon"
-        from_database = max(parts.by_pg_balloon for parts, _ in readings)
+        from_database = max(parts.by_pg_balloon for parts, guest in readings if guest == name)
         sentence += f", up to {format_bytes(from_database)} of it from a database" if from_database >= _MB else ""
     if out >= _MB:
         sentence += f"; the host compresses or swaps up to {format_bytes(out)}" + (

@@ -148,9 +148,9 @@ def heat_map(use: Array, hosts: Sequence[str], slots: Sequence[str], name: str) 
     firsts = [int(np.argmax(row_of == row)) for row in range(len(joined))]
     labels = [hosts[first] if len(hosts) <= _MAX_ROWS else f"{hosts[first]} …" for first in firsts]
     hours = [float(np.argmax(column_of == column)) * 24 / len(slots) for column in range(joined.shape[1])]
-    width = 24 / joined.shape[1]
+    ends = [*hours[1:], 24.0]  # columns may join different numbers of slots
     cells = [
-        {"x": hours[column], "x2": hours[column] + width, "host": labels[row], "use": round(100 * float(value), 1)}
+        {"x": hours[column], "x2": ends[column], "host": labels[row], "use": round(100 * float(value), 1)}
         for (row, column), value in np.ndenumerate(joined)
     ]
     over = int((use > 1 + 1e-5).any(axis=1).sum())

@@ -80,17 +80,19 @@ def fairness(inputs: FigureInputs) -> Figure:
     results = _at_once(inputs)
     points = _points(results)
     ticks: list[dict[str, object]] = []
+    heights = [90.0, 110.0]
     widest = (0.0, 1.0, 1.0, "")
     for name, group in points:
         for column, result in enumerate(group):
             shares = [part for phase in result.phases for part in _shares(phase)]
             ticks += [{"x": name, "column": column, "y": part * 100, "kind": _kind(result)} for part in shares]
+            heights += [part * 100 for part in shares]
             if shares and max(shares) - min(shares) > widest[0]:
                 widest = (max(shares) - min(shares), min(shares), max(shares), name)
     if not ticks:
         raise FigureUnavailable("no trial loads more than one target")
     columns = max(len(group) for _, group in points)
-    low, top = math.floor(min(90.0, widest[1] * 100) / 10) * 10, math.ceil(max(110.0, widest[2] * 100) / 10) * 10
+    low, top = math.floor(min(heights) / 10) * 10, math.ceil(max(heights) / 10) * 10
     x = alt.X("x:O", sort=None, axis=alt.Axis(title=f"{_axis_title(results)}, one column per trial", labelAngle=0))
     offset = alt.XOffset("column:O", scale=alt.Scale(domain=list(range(columns)), paddingInner=0.15))
     y = chart_style.y_axis([low, top], title="throughput, % of the trial's mean")

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pgherd.model.text import clean
-from pgherd.model.units import format_bytes, format_seconds
+from pgherd.model.units import format_bytes, format_rate, format_seconds
 from pgherd.report.formatting import MISSING, compact, point_text
 from pgherd.report.live_status import LiveStatus, LiveTrialResult, LiveTrialStatus, LiveUsage
 
@@ -194,7 +194,7 @@ def _devices(status: LiveStatus, rows: int) -> Table:
         table.add_column(name, justify="right")
     for device in sorted(status.devices, key=lambda device: -(device.reads + device.writes))[:rows]:
         requests = [f"{device.reads:,.0f}", f"{device.writes:,.0f}"]
-        sizes = [f"{format_bytes(device.read_bytes)}/s", f"{format_bytes(device.write_bytes)}/s"]
+        sizes = [format_rate(device.read_bytes), format_rate(device.write_bytes)]
         table.add_row(Text(clean(device.name)), *requests, *sizes)
     return table
 

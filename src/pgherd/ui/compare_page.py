@@ -15,7 +15,7 @@ from pgherd.model.analysis import Finding
 from pgherd.model.errors import UsageError
 from pgherd.model.text import clean
 from pgherd.report import gate_metrics
-from pgherd.report.formatting import MISSING, half_width, number
+from pgherd.report.formatting import MISSING, finding_value
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, result_text
 from pgherd.report.gate_metrics import GateRun, MetricLimit
 from pgherd.report.overlay import content
@@ -23,6 +23,8 @@ from pgherd.ui.app_state import state_of
 from pgherd.ui.shown_runs import LoadedRun
 
 MAX_RUNS = 6
+_MAX_CHOICES = 200
+"""Most runs to choose from, without older ones that are already chosen."""
 _METRICS = ("throughput", "cpu_per_tx", "p95")
 _REGRESSIONS = (1, 2, 5, 10)
 """Choices for the allowed regression, in percent."""
@@ -52,7 +54,9 @@ def compare(request: Request) -> Response:
             raise HTTPException(404, "One of these runs does not exist.")
         runs.append(state.cache.read(directory))
     if len(runs) < 2:
-        return state.page("compare_choose.html.j2", chosen=names, runs=state.index.runs()[:200], maximum=MAX_RUNS)
+        known = [run for run in state.index.runs() if run.grade or run.run in names]
+        shown = [run for place, run in enumerate(known) if place < _MAX_CHOICES or run.run in names]
+        return state.page("compare_choose.html.j2", chosen=names, runs=shown, count=len(known), maximum=MAX_RUNS)
     runs.sort(key=lambda run: (run.record.started, run.name))
     named = request.query_params.get("baseline", "")
     baseline = next((run for run in runs if run.name == named), runs[0])
@@ -126,4 +130,4 @@ def _row(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _value(finding: Finding | None) -> str:
-    return MISSING if finding is None else number(finding.value, half_width(finding) or None)
+    return MISSING if finding is None else finding_value(finding)

@@ -23,7 +23,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, Stric
 from pgherd import __version__
 from pgherd.host import paths
 from pgherd.model.text import clean
-from pgherd.model.units import format_bytes, format_seconds
+from pgherd.model.units import format_bytes, format_rate, format_seconds
 from pgherd.report import formatting
 
 VEGA = "vega.js"
@@ -42,6 +42,7 @@ def environment() -> Environment:
         "quoted": lambda text: quote(str(text), safe=""),
         "clean": clean,
         "bytes": format_bytes,
+        "rate": format_rate,
         "duration": format_seconds,
         "clock": clock,
         "day_and_clock": day_and_clock,

@@ -20,8 +20,15 @@ from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.app_state import state_of
 from pgherd.ui.shown_runs import SHOWN, LoadedRun
 
-SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-"""Policy for the files of a run. Their origin may be unknown, so they may not run scripts."""
+SANDBOX = (
+    "sandbox allow-same-origin; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+"""Policy for the files of a run. Their origin may be unknown, so they may not run scripts, send forms or load anything.
+
+They keep the origin of this server, because links from another origin to further files would lack the session's cookie. Such links can only
+read, because every change is a POST with a form token.
+"""
 _TYPES = {".html": "text/html", ".svg": "image/svg+xml", ".png": "image/png", ".json": "application/json", ".csv": "text/csv"}
 _SERVED = re.compile(r"run\.json|report\.(html|json)|figures/[\w.-]+\.(svg|png)|tables/[\w.-]+\.csv|trials/\d+/trial\.json")
 _TITLE = re.compile(r'<text[^>]*font-weight="600"[^>]*>([^<]*)')

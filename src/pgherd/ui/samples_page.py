@@ -169,6 +169,7 @@ _ACCENT = "#0072B2"
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c6bb1", "#7f7f7f")
 
 _BYTES = "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.3~g') + ' GB' : format(datum.value / 1048576, '.3~g') + ' MB'"
+_RATE = "datum.value >= 1e9 ? format(datum.value / 1e9, '.3~g') + ' GB/s' : format(datum.value / 1e6, '.3~g') + ' MB/s'"
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def specification(choice: MetricChoice, series: PlotSeries, bands: Sequence[Phas
     rows = _rows(series, begin, view)
     axis: dict[str, Any] = {"title": f"{choice.name}, {choice.unit}" if choice.unit else choice.name, "grid": True, "tickCount": 6}
     if choice.unit.startswith("bytes"):
-        axis |= {"labelExpr": _BYTES, "title": choice.name + (" per second" if choice.unit != "bytes" else "")}
+        axis |= {"labelExpr": _BYTES if choice.unit == "bytes" else _RATE, "title": choice.name}
     x = {
         "field": "x",
         "type": "quantitative",

@@ -64,9 +64,12 @@ def job(request: Request) -> Response:
 
 
 def job_state(request: Request) -> Response:
-    """Return the output of a started process as a page fragment. Redirect once its run has begun."""
+    """Return the output of a started process as a page fragment. Redirect once its run has begun.
+
+    The run of a resuming process is known even if the process fails before the run begins. Then its output is shown, with the error.
+    """
     started = _job(request)
-    if started.run is not None:
+    if started.run is not None and (started.code is None or started.resumes is None):
         return Response(headers={"HX-Redirect": f"/runs/{started.run}"})
     return state_of(request).page("started_part.html.j2", job=started, said=clean_lines(started.said()))
 
