@@ -32,6 +32,8 @@ from pgherd.store.samples import HostSamples, merge_samples
 
 SIZES = (4, 10, 25, 50, 100)
 PER_PROCESS = 25
+REPEATS = 6
+"""The fewest of which a median has an interval."""
 SECONDS = 600
 METRICS = {"cpu": 11, "memory": 14, "cgroup_cpu": 6, "cgroup_memory": 17, "database": 12}
 """What one host has sampled: seconds, and by sampler how many metrics of one entity, 60 in all."""
@@ -52,9 +54,9 @@ def main() -> None:
     if sys.argv[1:2] == ["--serve"]:
         asyncio.run(serve(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])))
         return
-    options = outcome.parser(__doc__, 5, "repeats").parse_args()
+    options = outcome.parser(__doc__, REPEATS, "repeats").parse_args()
     sizes = (4, 10) if options.quick else SIZES
-    repeats = options.pairs or (2 if options.quick else 5)
+    repeats = options.pairs or (2 if options.quick else REPEATS)
     settings = {"sizes": list(sizes), "seconds sampled": SECONDS, "metrics per host": METRICS, "repeats": repeats}
     cluster_actor.by_value()
     raw: list[dict[str, Any]] = []

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 import outcome
@@ -211,14 +212,12 @@ def main() -> None:
     runs = options.pairs or (20 if options.quick else RUNS)
     before = outcome.cpu_seconds()
     seed = outcome.seed_of(options)
-    figures, raw = [], []
+    raw: list[dict[str, Any]] = []
     with ProcessPoolExecutor(options.jobs) as pool:
         for case in options.case or CASES:
             rows = list(pool.map(partial(one, case=case), range(seed, seed + runs), chunksize=10))
             for quantity in rows[0]:
                 values = [row[quantity] for row in rows]
-                found = figure(f"{case}: {quantity}", values, options.quick or quantity == OF_ALL_RUNS)
-                figures += [found] if found else []
                 raw.append(
                     {
                         "case": case,
@@ -228,9 +227,21 @@ def main() -> None:
                         "none": values.count(None),
                     }
                 )
-                outcome.say(f"{case}: {quantity}: {f'{100 * found.value:.1f} % {found.note}' if found else 'no interval in any run'}")
+                for found in figures(raw[-1:], options.quick):
+                    outcome.say(f"{found.name}: {100 * found.value:.1f} % {found.note}")
     settings = {"runs": runs, "points": list(choose_points(CORES, VCPUS)), "goal": f"{LEAST:g} to {MOST:g}"}
-    outcome.conclude(outcome.Outcome("coverage", options.quick, seed, settings, figures, raw, outcome.noise_since(before)), options)
+    outcome.conclude(
+        outcome.Outcome("coverage", options.quick, seed, settings, figures(raw, options.quick), raw, outcome.noise_since(before)), options
+    )
+
+
+def figures(raw: Sequence[Mapping[str, Any]], quick: bool, shares: Sequence[str] = (OF_ALL_RUNS,)) -> list[Figure]:
+    """Return a figure for each quantity that has an interval in some run. Those in ``shares`` have no goal."""
+    made = []
+    for row in raw:
+        values = [True] * row["held"] + [False] * row["missed"] + [None] * row["none"]
+        made.append(figure(f"{row['case']}: {row['quantity']}", values, quick or row["quantity"] in shares))
+    return [one for one in made if one is not None]
 
 
 def figure(name: str, values: Sequence[bool | None], without_goal: bool) -> Figure | None:

@@ -10,10 +10,12 @@ import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 import outcome
-from coverage import LEAST, MOST, figure
+from coverage import LEAST, MOST
+from coverage import figures as coverage_figures
 
 from pgherd.analysis.best_load import best_load
 from pgherd.analysis.bootstrap import bootstrap_fit, draw_medians
@@ -103,7 +105,7 @@ def main() -> None:
     runs = options.pairs or (20 if options.quick else RUNS)
     before = outcome.cpu_seconds()
     seed = outcome.seed_of(options)
-    figures, raw = [], []
+    raw: list[dict[str, Any]] = []
     with ProcessPoolExecutor(options.jobs) as pool:
         for case, simulate in cases():
             if options.only not in case:
@@ -112,13 +114,19 @@ def main() -> None:
             rows = list(pool.map(simulate, range(seed, seed + count), chunksize=8))
             for quantity in rows[0]:
                 values = [row[quantity] for row in rows]
-                found = figure(f"{case}: {quantity}", values, options.quick or quantity in SHARES)
-                figures += [found] if found else []
                 counts = {"held": values.count(True), "missed": values.count(False), "none": values.count(None)}
                 raw.append({"case": case, "quantity": quantity, **counts})
-                outcome.say(f"{case}: {quantity}: {f'{100 * found.value:.1f} %' if found else 'no interval in any run'}")
+                for found in figures(raw[-1:], options.quick):
+                    outcome.say(f"{found.name}: {100 * found.value:.1f} %")
     settings = {"runs": runs, "repeats": REPEATS, "goal": f"{LEAST:g} to {MOST:g}"}
-    outcome.conclude(outcome.Outcome("coverage_models", options.quick, seed, settings, figures, raw, outcome.noise_since(before)), options)
+    outcome.conclude(
+        outcome.Outcome("coverage_models", options.quick, seed, settings, figures(raw, options.quick), raw, outcome.noise_since(before)),
+        options,
+    )
+
+
+figures = partial(coverage_figures, shares=SHARES)
+"""Figures from ``raw``, and whether it is a quick run."""
 
 
 if __name__ == "__main__":

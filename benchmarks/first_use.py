@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import outcome
@@ -40,11 +40,16 @@ def main() -> None:
     for number in range(options.pairs or (1 if options.quick else 3)):
         raw.append(first_use(["density", "--pg-version", "18", "--no-report", "--seed", str(seed + number), *words]))
         outcome.say(f"{number + 1}: " + ", ".join(f"{name} {value:.1f}" for name, value in raw[-1].items()))
-    figures = []
+    outcome.conclude(outcome.Outcome("first_use", options.quick, seed, {}, figures(raw), raw, outcome.noise_since(before)), options)
+
+
+def figures(raw: Sequence[Mapping[str, float]]) -> list[Figure]:
+    """Return the seconds of both steps."""
+    made = []
     for what, name in (("the environment, made on first use", ENVIRONMENT), ("from there to the first measured number", NUMBER)):
         found = mean_interval([row[name] for row in raw])
-        figures.append(Figure.of(what, "s", found, f"≤ {GOAL:g} s", outcome.met(found, most=GOAL)))
-    outcome.conclude(outcome.Outcome("first_use", options.quick, seed, {}, figures, raw, outcome.noise_since(before)), options)
+        made.append(Figure.of(what, "s", found, f"≤ {GOAL:g} s", outcome.met(found, most=GOAL)))
+    return made
 
 
 def first_use(words: list[str]) -> dict[str, float]:

@@ -66,9 +66,10 @@ def main() -> None:
     rng = np.random.default_rng(outcome.seed)
     for name, noise in NOISES.items():
         result.say(name)
-        rows = [{"noise": name, "points": points, "studies": studies, "alarms": alarms(noise, rng, studies, points)} for points in POINTS]
-        outcome.raw += rows
-        outcome.figures.append(worst(name, rows))
+        outcome.raw += [
+            {"noise": name, "points": points, "studies": studies, "alarms": alarms(noise, rng, studies, points)} for points in POINTS
+        ]
+    outcome.figures = figures(outcome.raw)
     outcome.noise = result.noise_since(before)
     result.conclude(outcome, options)
 
@@ -83,6 +84,11 @@ def alarms(noise: Noise, rng: np.random.Generator, studies: int, points: int) ->
 def _alarm(pairs: Sequence[Pair], confidence: float) -> bool:
     found = [*changes(pairs, confidence), change_over_all(pairs, confidence)]
     return any(change is not None and judge(change, 0.0, "higher") == "regression" for change in found)
+
+
+def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """Return one of each kind of noise."""
+    return [worst(noise, [row for row in raw if row["noise"] == noise]) for noise in dict.fromkeys(row["noise"] for row in raw)]
 
 
 def worst(noise: str, rows: Sequence[Mapping[str, Any]]) -> Figure:

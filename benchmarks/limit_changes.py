@@ -54,6 +54,7 @@ AFTER_LESS_S, AFTER_MORE_S = 3.0, 5.0
 """Goals of the time to 90 % of the steady throughput after a limit of half or more, and after a larger limit."""
 MOST_MS = 100.0
 """Goal of the slowest transaction after a change, if no transaction of the phase without a change took longer."""
+OF_TRIALS = "median of each trial's changes"
 
 Row = Mapping[str, Any]
 
@@ -188,14 +189,22 @@ def _ratios(used: Sequence[Row], raw: Sequence[Row]) -> list[Figure]:
         every = [pair for of_case in pairs.values() for pair in of_case]
         if not every:
             continue
-        found = paired_ratio(*zip(*every, strict=True))
-        judged = (f"at least {RATIO:g}", outcome.met(found, least=RATIO))
-        made.append(Figure.of(f"{words}, all cases: throughput, of the best native pool", "ratio", found, *judged))
+        found, goal = _ratio(every), f"at least {RATIO:g}"
+        met = outcome.met(found, least=RATIO) if found.value else False
+        made.append(Figure.of(f"{words}, all cases: throughput, of the best native pool", "ratio", found, goal, met))
         for case, of_case in pairs.items():
             if of_case and len(pairs) > 1:
-                one = paired_ratio(*zip(*of_case, strict=True))
-                made.append(Figure.of(f"{words}, {CASES[case][0]}: throughput, of the best native pool", "ratio", one))
+                name = f"{words}, {CASES[case][0]}: throughput, of the best native pool"
+                made.append(Figure.of(name, "ratio", _ratio(of_case)))
     return made
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> Estimate:
+    """Return the ratio of pairs; 0 without an interval if pg_balloon stood still in one."""
+    still = sum(tps <= 0 for tps, _ in pairs)
+    if still:
+        return Estimate(0.0, None, None, None, len(pairs), "", f"no ratio: no transaction with pg_balloon in {still} of {len(pairs)} pairs")
+    return paired_ratio(*zip(*pairs, strict=True))
 
 
 def _of_limit(limit: int, number: int, before: int, after: int) -> bool:
@@ -203,12 +212,12 @@ def _of_limit(limit: int, number: int, before: int, after: int) -> bool:
 
 
 def _pairs(used: Sequence[Row], raw: Sequence[Row], fits: Callable[[int, int, int], bool]) -> Iterator[tuple[float, float]]:
-    """Yield the throughput of pg_balloon and of the best native pool, in the order of their trials of a case.
+    """Yield the throughput of pg_balloon and of the best native pool in each repeat of a case that both have.
 
     A native pool is none of them if a trial was killed, or if it did not keep to one of these limits. pg_balloon's repeats in which it did
     not keep to one are left out.
     """
-    steady_of: dict[str, list[float]] = {}
+    steady_of: dict[str, dict[int, float]] = {}
     unable = {row["pool"] for row in raw if row["killed"]}
     for row in sorted(used, key=lambda row: row["repeat"]):
         limits = CASES[row["case"]][-1]
@@ -217,11 +226,12 @@ def _pairs(used: Sequence[Row], raw: Sequence[Row], fits: Callable[[int, int, in
         if refused and row["pool"] != BALLOON:
             unable.add(row["pool"])
         if there and not refused:
-            steady_of.setdefault(row["pool"], []).append(fmean(phase["tps"] for phase in there))
+            steady_of.setdefault(row["pool"], {})[row["repeat"]] = fmean(phase["tps"] for phase in there)
     native = [of_pool for pool, of_pool in steady_of.items() if pool != BALLOON and pool not in unable]
     if native:
-        best = max(native, key=fmean)
-        yield from ((tps, other) for tps, other in zip(steady_of.get(BALLOON, []), best, strict=False) if tps > 0 and other > 0)
+        best = max(native, key=lambda of_pool: fmean(of_pool.values()))
+        balloon = steady_of.get(BALLOON, {})
+        yield from ((balloon[repeat], other) for repeat, other in best.items() if repeat in balloon and other > 0)
 
 
 def _recovery(rows: Sequence[Row]) -> list[Figure]:
@@ -238,7 +248,7 @@ def _recovery(rows: Sequence[Row]) -> list[Figure]:
             continue
         # Changes of one trial have the server and the load in common.
         found, judged = median_interval([median(of_trial) for of_trial in seen if of_trial]), ("", None)
-        note = "median of each trial's changes"
+        note = OF_TRIALS
         if goal is not None:
             note = f"{sum(time <= goal for time in times)} of {len(times)} changes within the goal; {note}"
             judged = (f"at most {goal:g}", outcome.met(found, most=goal))
@@ -261,23 +271,28 @@ def _recovery(rows: Sequence[Row]) -> list[Figure]:
 
 def _latency(rows: Sequence[Row]) -> list[Figure]:
     """The slowest transaction of all changes, without trials in which one was as slow without a change: those are stalls of the host."""
-    slowest_of, late, ratios = [], 0, []
+    slowest_of, late = [], 0
+    ratios: dict[str, list[float]] = {"lower": [], "larger": []}  # a value of each trial: its changes have their reference in common
     for row in rows:
-        without = row["phases"][UNCHANGED]
-        for *_, phase in changes(row):
+        without, of_trial = row["phases"][UNCHANGED], {words: [] for words in ratios}
+        for before, after, phase in changes(row):
             if phase["p99"] and without["p99"]:
-                ratios.append(phase["p99"] / without["p99"])
+                of_trial["lower" if after < before else "larger"].append(phase["p99"] / without["p99"])
             if None not in (phase["slowest"], without["slowest"]) and without["slowest"] <= MOST_MS:
                 slowest_of.append(phase["slowest"])
                 late += phase["slowest"] > MOST_MS
+        for words, values in of_trial.items():
+            ratios[words] += [median(values)] if values else []
     made = []
     if slowest_of:
         largest = Estimate(max(slowest_of), None, None, None, len(slowest_of), "largest of the changes", "no interval: it is an extreme")
         met = False if late else True if len(slowest_of) >= LEAST_CHANGES else None
         note = f"{late} of {len(slowest_of)} changes had one above the goal"
         made.append(Figure.of("slowest transaction after a change", "ms", largest, f"at most {MOST_MS:g}", met, note=note))
-    if ratios:
-        made.append(Figure.of("p99 of a phase with a change, of that without", "ratio", median_interval(ratios)))
+    for words, values in ratios.items():
+        if values:
+            name = f"limit changed to a {words} one: p99, of the phase without a change"
+            made.append(Figure.of(name, "ratio", median_interval(values), note=OF_TRIALS))
     return made
 
 
@@ -285,16 +300,15 @@ def _zram(raw: Sequence[Row]) -> list[Figure]:
     """Memory of the compressed swap at the smallest limit. It is charged to no limit, so that a pool in swap has more than its limit."""
     made = []
     for pool in dict.fromkeys(row["pool"] for row in raw):
-        used = [
-            phase["zram"]
+        by_trial = [
+            [phase["zram"] for _, after, phase in changes(row) if after == min(AT_ONCE) and phase["zram"] is not None]
             for row in raw
             if row["pool"] == pool
-            for _, after, phase in changes(row)
-            if after == min(AT_ONCE) and phase["zram"] is not None
         ]
+        used = [median(of_trial) for of_trial in by_trial if of_trial]
         if used:
             name = f"pool {pool} at {min(AT_ONCE)} %: memory of compressed swap, beyond the limit"
-            made.append(Figure.of(name, "MB", median_interval(used)))
+            made.append(Figure.of(name, "MB", median_interval(used), note=OF_TRIALS))
     return made
 
 

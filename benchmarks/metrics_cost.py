@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import deployed
@@ -21,7 +22,7 @@ import outcome
 from outcome import Figure
 
 import pgherd
-from pgherd.analysis.intervals import mean_interval
+from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.distributed.agent import LiveSampler
 from pgherd.export.server import ListenAddress, MetricsServer
 from pgherd.model.load import Load
@@ -138,22 +139,27 @@ def figures(raw: list[dict[str, Any]], every: float) -> list[Figure]:
     for databases in sorted({row["databases"] for row in raw}):
         rows = [row for row in raw if row["databases"] == databases and "samples" in row]
         seen = [row for row in raw if row["databases"] == databases and "glimpse bytes" in row]
-        cpu = mean_interval([row["CPU ms"] for row in rows])
+        cpu = _of_trials(rows, "CPU ms")
         each = f"{databases} databases"
-        share = mean_interval([row["CPU ms"] / 1000 / every * 100 for row in rows])
         made += [
             Figure.of(f"{each}, a scrape", "CPU ms", cpu),
-            Figure.of(f"{each}, until it is answered", "ms", mean_interval([row["ms"] for row in rows])),
-            Figure.of(f"{each}, a scrape each {every:g} s", "% of a core", share),
+            Figure.of(f"{each}, until it is answered", "ms", _of_trials(rows, "ms")),
+            Figure.of(f"{each}, a scrape each {every:g} s", "% of a core", cpu.scaled(0.1 / every)),
             Figure(f"{each}, samples", max(row["samples"] for row in rows), "samples", n=len(rows)),
             Figure(f"{each}, size", max(row["bytes"] for row in rows) / 1000, "kB", n=len(rows)),
         ]
         if seen:
             made += [
-                Figure.of(f"{each}, a glimpse of a cluster's host", "CPU ms", mean_interval([row["glimpse CPU ms"] for row in seen])),
+                Figure.of(f"{each}, a glimpse of a cluster's host", "CPU ms", _of_trials(seen, "glimpse CPU ms")),
                 Figure(f"{each}, size of a glimpse", max(row["glimpse bytes"] for row in seen) / 1000, "kB", n=len(seen)),
             ]
     return made
+
+
+def _of_trials(rows: list[dict[str, Any]], name: str) -> Estimate:
+    """Return the mean of the trials' means: scrapes of one trial have its servers and its load in common."""
+    trials = dict.fromkeys(row["trial"] for row in rows)
+    return mean_interval([fmean(row[name] for row in rows if row["trial"] == trial) for trial in trials])
 
 
 if __name__ == "__main__":

@@ -178,6 +178,12 @@ def noise_since(before: dict[str, float]) -> dict[str, float]:
 
 _added_to: dict[str, str] = {}
 """Date and commit of the first measurements of a result that this process adds to."""
+_before: list[dict[str, Any]] = []
+"""The earlier runs of that result. Their arguments are None if they were not recorded."""
+RUN = ("date", "commit", "arguments", "machine", "seed", "noise")
+"""What a document has of each run of which it has measurements."""
+MEASURED = ("../src", "../extension", ":!../extension/pg_balloon/RESULTS.md")
+"""Paths of what is measured, for git. Other benchmarks write that page."""
 
 
 def blocks_before(benchmark: str, options: argparse.Namespace, settings: dict[str, Any]) -> list[dict[str, Any]]:
@@ -202,11 +208,14 @@ def document_before(
     if not file.is_file():
         raise UsageError(f"{asked}: there is no {file} to add to; leave {asked} out")
     document: dict[str, Any] = json.loads(file.read_text())
-    global _added_to
+    global _added_to, _before
     then, now = ({name: value for name, value in all_.items() if name not in free} for all_ in (document["settings"], settings))
     if then != now:
         raise UsageError(f"{asked}: {file} was measured with {then}, not with {now}; leave {asked} out")
     _added_to = document.get("first") or {"date": document.get("date", ""), "commit": document.get("commit", "")}
+    run = {name: document[name] for name in RUN if name in document}
+    known = "before" in document or "first" not in document
+    _before = [*document.get("before", []), {**run, "arguments": run.get("arguments") if known else None}]
     return document
 
 
@@ -234,8 +243,8 @@ def store(outcome: Outcome, options: argparse.Namespace) -> Path | None:
         "benchmark": outcome.benchmark,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": commit(),
-        **({"first": _added_to} if _added_to else {}),
-        "arguments": [] if _added_to else _arguments(sys.argv[1:]),
+        **({"first": _added_to, "before": _before} if _added_to else {}),
+        "arguments": _arguments(sys.argv[1:]),
         "pgherd": pgherd.__version__,
         "quick": outcome.quick,
         "machine": options.machine or machine_words(),
@@ -259,15 +268,14 @@ def _arguments(words: Sequence[str]) -> list[str]:
 def commit() -> str:
     """The commit that is measured, with a '+' if src differs from it; empty outside of a clone. It is read once, at the start."""
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HOME).stdout.strip()[:12]
-    measured = ["../src", "../extension", ":!../extension/pg_balloon/RESULTS.md"]  # other benchmarks write that page
-    changed = head and subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *measured], cwd=HOME).returncode != 0
+    changed = head and subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *MEASURED], cwd=HOME).returncode != 0
     return f"{head}+" if changed else head
 
 
 def commits_since(measured: str) -> int | None:
-    """Number of commits to src and extension since a measured commit; None if git does not know it."""
+    """Number of commits to what is measured since a measured commit; None if git does not know it."""
     counted = subprocess.run(
-        ["git", "rev-list", "--count", f"{measured.rstrip('+')}..HEAD", "--", "../src", "../extension"],
+        ["git", "rev-list", "--count", f"{measured.rstrip('+')}..HEAD", "--", *MEASURED],
         capture_output=True,
         text=True,
         cwd=HOME,

@@ -102,9 +102,14 @@ def main() -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "2"})
             raw.append(json.loads(done.stdout))
             outcome.say(f"{databases:,} × {slots}: {raw[-1]['seconds']:.1f} s, {raw[-1]['hosts']:g} hosts")
-    figures = [figure for databases, slots in sizes for figure in _figures(databases, slots, raw)]
-    result = outcome.Outcome("placement", options.quick, seed, {"sizes": sizes}, figures, raw, outcome.noise_since(before))
+    result = outcome.Outcome("placement", options.quick, seed, {"sizes": sizes}, figures(raw), raw, outcome.noise_since(before))
     outcome.conclude(result, options)
+
+
+def figures(raw: list[dict[str, Any]]) -> list[Figure]:
+    """Return those of each size."""
+    sizes = dict.fromkeys((row["databases"], row["slots"]) for row in raw)
+    return [figure for databases, slots in sizes for figure in _figures(databases, slots, raw)]
 
 
 def _figures(databases: int, slots: int, raw: list[dict[str, Any]]) -> list[Figure]:

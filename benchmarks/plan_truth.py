@@ -93,6 +93,7 @@ def verify(number: int, seed: int, quick: bool, cores: float | None) -> dict[str
             "memory": [row[name] for name in ("predicted_memory", "measured_memory")],
             "class": row["latency_class"],
             "late": row["host_late_share"]["value"],
+            "late interval": [row["host_late_share"][end] for end in ("low", "high")],
             "transactions": row["host_late_share"]["n"],
         }
         for row in document["tables"]["slots"]
@@ -171,14 +172,22 @@ def _memory_and_latency(hosts: Iterable[Sequence[Mapping[str, Any]]]) -> list[Fi
     made = [Figure.of("mean error of memory", "%", mean_interval(errors).scaled(100), note="mean of each host")] if errors else []
     objective = parse_objectives([OBJECTIVE])[0]
     slots = [slot for one in hosts for slot in one if slot["late"] is not None and slot["class"]]
-    late = [Estimate(slot["late"], None, None, None, slot["transactions"], "") for slot in slots]
-    verdicts = [is_right(slot["class"], share, objective) for slot, share in zip(slots, late, strict=True)]
+    verdicts = [is_right(slot["class"], _late(slot), objective) for slot in slots]
     decided = [right for right in verdicts if right is not None]
     for name, hits in (("latency classes right", decided), ("latency classes open", [right is None for right in verdicts])):
         if hits:
             note = "of the slots whose class is decided" if hits is decided else "near the limit, or too few transactions"
             made.append(Figure.of(name, "%", share_interval(sum(hits), len(hits)).scaled(100), note=note))
     return made
+
+
+def _late(slot: Mapping[str, Any]) -> Estimate:
+    """Return the late share of a slot. Results without its interval have that of independent transactions, which is narrower."""
+    share, n = slot["late"], slot["transactions"]
+    if "late interval" not in slot:
+        return replace(share_interval(round(share * n), n), value=share)
+    low, high = slot["late interval"]
+    return Estimate(share, low, high, 0.95, n, "")
 
 
 if __name__ == "__main__":

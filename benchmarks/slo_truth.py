@@ -285,7 +285,7 @@ def figures(raw: Sequence[Mapping[str, Any]]) -> list[Figure]:
         n = len(rows)
         near = sum(row["capacity"][0] is not None and abs(row["capacity"][0] - row["truth"]) <= 1.001 * row["step"] for row in rows)
         holds = sum(row["capacity"][0] is not None and row["capacity"][1] <= row["truth"] <= upper(row) for row in rows)
-        goal, met = f"at least {FOUND} of {TRIES}", near >= FOUND if n >= TRIES else None
+        goal, met = f"at least {FOUND} of {TRIES}", near * TRIES >= FOUND * n if n >= TRIES else None
         made.append(
             Figure.of(f"{name}: answers within one step of the truth", "ratio", share_interval(near, n), goal, met, f"{near} of {n}")
         )

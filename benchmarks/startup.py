@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,16 @@ def main() -> None:
     paired.run_blocks(
         pairs, random.Random(seed), {side: lambda command=command: cpu_of(command) for side, command in commands.items()}, said
     )
+    outcome.conclude(outcome.Outcome("startup", options.quick, seed, {}, figures(raw), raw, outcome.noise_since(before)), options)
+
+
+def figures(raw: Sequence[Mapping[str, float]]) -> list[Figure]:
+    """Return the ratio, and both commands' CPU."""
     found = paired.ratio([pair["pgherd"] for pair in raw], [pair["plain"] for pair in raw])
-    figures = [Figure.of("CPU of pgherd --help ÷ import click", "", found, f"≤ {GOAL:g}", outcome.met(found, most=GOAL))]
+    made = [Figure.of("CPU of pgherd --help ÷ import click", "", found, f"≤ {GOAL:g}", outcome.met(found, most=GOAL))]
     for name, side in (("pgherd --help", "pgherd"), ("python -c 'import click'", "plain")):
-        figures.append(Figure.of(name, "CPU ms", mean_interval([1000 * pair[side] for pair in raw])))
-    outcome.conclude(outcome.Outcome("startup", options.quick, seed, {}, figures, raw, outcome.noise_since(before)), options)
+        made.append(Figure.of(name, "CPU ms", mean_interval([1000 * pair[side] for pair in raw])))
+    return made
 
 
 def cpu_of(command: list[str]) -> float:

@@ -90,7 +90,7 @@ def figures(rows: list[dict[str, Any]]) -> list[Figure]:
     """Sum up the cases: error rates and coverage where the arms lose the same, and the bias where one loses more."""
     same = [row for row in rows if not row["further loss"]]
     equal, unequal = ([row for row in same if row["truth"] == truth] for truth in TRUTHS)
-    worst = max(equal, key=lambda row: row["false"])
+    worst, least = max(equal, key=lambda row: row["false"]), min(unequal, key=lambda row: row["covered"])
     found = [
         share(
             f"false outcomes, steal up to {STEAL[-1]:.0%}".replace("%", " %"),
@@ -98,7 +98,8 @@ def figures(rows: list[dict[str, Any]]) -> list[Figure]:
             sum(row["studies"] for row in equal),
         ),
         share("false outcomes, the worst case", worst["false"], worst["studies"], most=GOAL),
-        share("ratio 1.05 covered", sum(row["covered"] for row in unequal), sum(row["studies"] for row in unequal), least=COVERED),
+        share("ratio 1.05 covered", sum(row["covered"] for row in unequal), sum(row["studies"] for row in unequal)),
+        share("ratio 1.05 covered, the worst case", least["covered"], least["studies"], least=COVERED),
     ]
     for steal in (LIMIT, 2 * LIMIT):
         biased = [row for row in rows if row["further loss"] and row["steal"] == steal]

@@ -303,8 +303,11 @@ def test_coverage_outside_of_its_goal_has_a_cause(modules):
     figures = [{"name": name, "value": value, "unit": "", "n": 9, "goal": "x", "met": met} for name, (value, met) in cases.items()]
     (rows,) = results_page.outside_goals({"benchmark": "coverage_models", "figures": figures}).values()
     assert [row[0] for row in rows[1:]] == ["hinge, 4 %: knee", "new: x"]
-    assert "heap" in rows[1][3] and rows[2][3] == "not examined"
+    assert "heap" in rows[1][3] and rows[2][3] == "not known"
     assert results_page.outside_goals({"benchmark": "coverage_models", "figures": figures[1:3]}) == {}
+    missed = [{**figures[3], "name": "3 % noise: efficiency at 9"}]
+    (rows,) = results_page.outside_goals({"benchmark": "coverage", "figures": missed}).values()
+    assert [row[0] for row in rows[1:]] == ["3 % noise: efficiency at 9"], "the page's table has capacities alone"
 
 
 def test_a_result_records_its_commit_and_the_page_shows_it(modules, tmp_path):
@@ -744,7 +747,8 @@ def test_changes_of_a_limit_are_judged_without_the_phase_that_changes_nothing(mo
     assert (late.value, late.met, late.note.split(";")[0]) == (95.0, None, "0 of 96 changes had one above the goal")
     unchanged = figures["at 100 %, before any change, all cases: throughput, of the best native pool"]
     assert unchanged.n == 12 and 1.19 < unchanged.value < 1.2
-    assert figures["p99 of a phase with a change, of that without"].value == 2.0
+    p99 = {words: figures[f"limit changed to a {words} one: p99, of the phase without a change"] for words in ("lower", "larger")}
+    assert {words: (figure.value, figure.n) for words, figure in p99.items()} == {"lower": (2.0, 12), "larger": (2.0, 12)}
     dead = {"case": "none", "pool": "balloon", "repeat": 6, "killed": True, "tainted": True, "phases": []}
     slow = [trial("none", "balloon", 7 + repeat, 120, recovered=4.0, slowest=50.0 + repeat) for repeat in range(2)]
     worse = {figure.name: figure for figure in limit_changes.figures([*natives, *balloons, *slow, dead])}
