@@ -37,12 +37,12 @@ def test_the_chosen_model_stands_out(run8):
     ]
 
 
-@pytest.mark.parametrize(("compared", "label"), [(1, "USL"), (2, "best fit: USL")])
-def test_a_model_that_was_compared_with_none_is_not_the_best_fit(run8, compared, label):
+@pytest.mark.parametrize(("compared", "label", "width"), [(1, "USL", 1.4), (2, "best fit: USL", 2.2)])
+def test_a_model_that_was_compared_with_none_is_not_the_best_fit(run8, compared, label, width):
     """With few trials only one model has an AICc, and warnings say that the others are not compared."""
     inputs = with_models(run8, {**MODELS, "compared": compared})
-    _, labels = throughput_charts.curve_lines(inputs, throughput_charts.model_curves(inputs, 8.0), 8.0, 100.0)
-    assert labels[0][1] == label
+    lines, labels = throughput_charts.curve_lines(inputs, throughput_charts.model_curves(inputs, 8.0), 8.0, 100.0)
+    assert labels[0][1] == label and lines[0][2] == width
 
 
 def test_variants_have_models_of_their_own(run8):

@@ -56,10 +56,10 @@ def curve_lines(
 ) -> tuple[list[Line], list[tuple[float, str, str]]]:
     """Return lines of the curves, solid within the data and dashed beyond, and their labels (height at the end, text, colour).
 
-    ``scale`` divides throughputs. The selected model is the best fit if it was compared with another.
+    ``scale`` divides throughputs. The selected model stands out as the best fit if it was compared with another.
     """
-    chosen = best_model(inputs, variant)
-    best = "best fit: " if (finite(_models(inputs, variant).get("compared")) or 2) > 1 else ""
+    compared = (finite(_models(inputs, variant).get("compared")) or 2) > 1
+    chosen = best_model(inputs, variant) if compared else None
     lines: list[Line] = []
     labels = []
     for index, (name, points) in enumerate(found):
@@ -67,7 +67,7 @@ def curve_lines(
         scaled = [(n, value / scale) for n, value in points]
         lines.append(([point for point in scaled if point[0] <= last], colour, width, [1, 0]))
         lines.append(([point for point in scaled if point[0] >= last], colour, width, [4, 4]))
-        labels.append((scaled[-1][1], f"{best if name == chosen else ''}{model_name(name)}", colour))
+        labels.append((scaled[-1][1], f"{'best fit: ' if name == chosen else ''}{model_name(name)}", colour))
     return lines, labels
 
 
