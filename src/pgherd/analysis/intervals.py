@@ -43,6 +43,14 @@ def student(confidence: float, degrees: float) -> float:
     return float(stdtrit(degrees, 0.5 + confidence / 2))
 
 
+def t_half(parts: Sequence[tuple[float, int]], confidence: float) -> float:
+    """Return t times the root of a sum of variances, each with its degrees of freedom (Welch–Satterthwaite)."""
+    variance = math.fsum(part for part, _ in parts)
+    # Squares of tiny variances underflow to zero. The spread is then negligible.
+    squares = math.fsum(part**2 / degrees for part, degrees in parts if part)
+    return student(confidence, variance**2 / squares) * math.sqrt(variance) if squares > 0 else 0.0
+
+
 def _too_few(n: int) -> str:
     return f"no interval: {n} repeat{'' if n == 1 else 's'}, at least {LEAST} are needed"
 
@@ -138,6 +146,5 @@ def ratio_of_means(numerator: Sequence[float], denominator: Sequence[float], con
     variance = sum(part for part, _ in parts)
     if variance == 0:
         return Estimate(ratio, ratio, ratio, confidence, n, "ratio of means, log t interval", "the repeats do not differ at all")
-    degrees = variance**2 / sum(part**2 / degrees_of_part for part, degrees_of_part in parts)
-    spread = math.exp(student(confidence, degrees) * math.sqrt(variance))
+    spread = math.exp(t_half(parts, confidence))
     return Estimate(ratio, ratio / spread, ratio * spread, confidence, n, "ratio of means, log t interval (Welch)")

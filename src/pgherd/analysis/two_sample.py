@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgherd.analysis.intervals import LEAST, Estimate, student
+from pgherd.analysis.intervals import LEAST, Estimate, student, t_half
 
 Direction = Literal["higher", "lower"]
 """Better of two values."""
@@ -187,7 +187,7 @@ def _half(pair: Pair, more: int, confidence: float, pairs: Sequence[Pair]) -> fl
     if pair.min_repeats + more < LEAST:
         return None
     sides = [(_relative_variance(values), len(values) + more) for values in (pair.old, pair.new)]
-    return max(_t_half([(spread / n, n - 1) for spread, n in sides], confidence), _pooled_half(pair, more, confidence, pairs))
+    return max(t_half([(spread / n, n - 1) for spread, n in sides], confidence), _pooled_half(pair, more, confidence, pairs))
 
 
 def _pooled_half(pair: Pair, more: int, confidence: float, pairs: Sequence[Pair]) -> float:
@@ -206,15 +206,7 @@ def _half_over_all(used: Sequence[Pair], more: int, confidence: float) -> float:
     """Return half the interval of the mean log ratio over pairs, with ``more`` further repeats on each side."""
     sides = [values for pair in used if not pair.exact for values in (pair.old, pair.new)]
     parts = [(_relative_variance(values) / (len(values) + more), len(values) + more - 1) for values in sides]
-    return _t_half(parts, confidence) / len(used)
-
-
-def _t_half(parts: Sequence[tuple[float, int]], confidence: float) -> float:
-    """Return t times the root of a sum of variances, each with its degrees of freedom (Satterthwaite)."""
-    variance = math.fsum(part for part, _ in parts)
-    # Squares of tiny variances underflow to zero. The spread is then negligible.
-    squares = math.fsum(part**2 / degrees for part, degrees in parts)
-    return student(confidence, variance**2 / squares) * math.sqrt(variance) if squares > 0 else 0.0
+    return t_half(parts, confidence) / len(used)
 
 
 def _relative_variance(values: Sequence[float]) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pgherd.analysis.intervals import Estimate, student
+from pgherd.analysis.intervals import Estimate, t_half
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
@@ -337,9 +337,7 @@ def ratio(strata: Sequence[Stratum], confidence: float = 0.95) -> Estimate:
         note = f"no interval: fewer than {MIN_SEGMENTS} segments of {', '.join(sorted(undersampled))} were read"
         return Estimate(value, None, None, None, n, method, note)
     parts = [(weight**2 * stratum.variance, len(stratum.raw) - 1) for weight, stratum in zip(weights, nonempty, strict=True)]
-    variance = sum(part for part, _ in parts)
-    if variance == 0:
+    if not any(part for part, _ in parts):
         return Estimate(value, value, value, confidence, n, method, "the segments do not differ at all")
-    degrees = variance**2 / sum(part**2 / of_part for part, of_part in parts if part)
-    spread = math.exp(student(confidence, degrees) * math.sqrt(variance) * value)
+    spread = math.exp(t_half(parts, confidence) * value)
     return Estimate(value, value / spread, value * spread, confidence, n, method)
