@@ -22,7 +22,7 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
     from pgherd.node.local import LocalNode
     from pgherd.postgres import templates as data_templates
     from pgherd.store.live_state import remove_live
-    from pgherd.store.run_directory import KILLED, RunDirectory
+    from pgherd.store.run_directory import RunDirectory, without_process
 
     node = LocalNode()
     state, cache = paths.state_dir(), paths.cache_dir()
@@ -52,7 +52,7 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
             failures += stayed
             record = directory.record()
             if record.state == "running":
-                directory.save(record.model_copy(update={"state": "interrupted", "error": KILLED}))
+                directory.save(without_process(record))
         except (RunDirectoryError, UnsafeFileError, OSError) as error:
             messages.append(f"left unchanged: {error}")
             continue

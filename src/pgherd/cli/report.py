@@ -37,7 +37,7 @@ def command(names: tuple[str, ...], png: bool, output: Path | None, runs: Path, 
     of another user's run requires --output."""
     from pgherd.report import write_report
     from pgherd.report.overlay import overlay
-    from pgherd.store.run_directory import KILLED, RunDirectory
+    from pgherd.store.run_directory import RunDirectory, without_process
 
     directories = [RunDirectory.find(name, runs) for name in names]
     if len(directories) > 1:
@@ -62,8 +62,8 @@ def command(names: tuple[str, ...], png: bool, output: Path | None, runs: Path, 
         saved = output is None and not alive
         with directory.locked() if saved else nullcontext():
             record, results = directory.standing(), directory.results()
-            if saved and record.state == "running":  # only this process has the lock
-                record = record.model_copy(update={"state": "interrupted", "error": KILLED})
+            if saved:  # only this process has the lock
+                record = without_process(record)
             if not alive:
                 record = _analysed(directory, record, results)
             if saved:

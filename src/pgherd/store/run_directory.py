@@ -51,6 +51,11 @@ _MAX_COPY_BYTES = 2**30
 """Maximum size of a run that is copied."""
 
 
+def without_process(record: RunRecord) -> RunRecord:
+    """Return the record of a run that no process executes: if it says that the run is running, its process was killed."""
+    return record.model_copy(update={"state": "interrupted", "error": KILLED}) if record.state == "running" else record
+
+
 class RunDirectory:
     """Directory of one run: its record and its trials."""
 
@@ -258,9 +263,7 @@ class RunDirectory:
         alive = self.alive()  # before run.json is read, so that a run which ends in between counts as ended
         record = self.record()
         starting = not (self.path / "lock").exists() and time.time() - record.started < _STARTUP_S
-        if alive or starting or record.state != "running":
-            return record
-        return record.model_copy(update={"state": "interrupted", "error": KILLED})
+        return record if alive or starting else without_process(record)
 
     def begun(self) -> bool:
         """Return True if the study has proposed trials."""
