@@ -39,7 +39,7 @@ CREATE FUNCTION pg_balloon_status(
     OUT limit_bytes bigint,             -- its limit
     OUT available_bytes bigint,         -- memory available below it without swapping
     OUT refaults_per_s double precision,
-    OUT swap_out_bytes_per_s double precision,
+    OUT swap_out_bytes_per_s double precision,  -- growth of the memory in swap
     OUT psi_share double precision,     -- share of time with a task waiting for memory or I/O
     OUT misses_per_s double precision,
     OUT page_read_ms double precision,  -- time to read one page back

@@ -286,6 +286,31 @@ def test_more_levels_than_are_read_are_an_error(c, tree):
     assert not c.memory_signals_open(opened, str(tree.root).encode(), AUTO) and opened.error == errno.ENAMETOOLONG
 
 
+OTHER_MOUNTS = "".join(f"{number} 25 0:{number} / /mnt/{'x' * 50}{number} rw - ext4 /dev/sda rw\n" for number in range(100, 900))
+"""More text than is read."""
+
+
+def test_a_mount_that_may_follow_what_was_read_is_an_error(c, tree):
+    tree.write("proc/self/cgroup", "0::/pg\n")
+    tree.v2_group("/sys/fs/cgroup/pg", str(512 * MB), 200 * MB)
+    tree.write("proc/self/mountinfo", OTHER_MOUNTS + V2_MOUNT)
+    opened = Reader()
+    for source in (AUTO, CGROUP2):
+        assert not c.memory_signals_open(opened, str(tree.root).encode(), source) and opened.error == errno.EFBIG
+    assert read(c, tree, SYSTEM)[0].source == SYSTEM
+    tree.write("proc/self/mountinfo", V2_MOUNT + OTHER_MOUNTS)
+    assert read(c, tree)[1].limit == 512 * MB
+
+
+def test_a_mount_of_version_2_does_not_matter_where_version_1_has_the_memory(c, tree):
+    tree.write("proc/self/cgroup", "4:memory:/pg\n0::/there\n")
+    tree.write("proc/self/mountinfo", V1_MOUNT + OTHER_MOUNTS + HYBRID_MOUNT)
+    tree.write("/sys/fs/cgroup/memory/pg/memory.limit_in_bytes", "1000000000\n")
+    tree.write("/sys/fs/cgroup/memory/pg/memory.usage_in_bytes", "5\n")
+    tree.write("/sys/fs/cgroup/memory/pg/memory.stat", (FIXTURES / "metrics/v1-memory.stat").read_text())
+    assert read(c, tree)[0].source == CGROUP1
+
+
 def test_a_machine_can_be_tighter_than_its_group(c, tree):
     meminfo = (FIXTURES / "metrics/proc-meminfo").read_text().replace("23931980", "100000").replace("974268", "974")
     tree.write("proc/meminfo", meminfo)

@@ -102,6 +102,17 @@ def test_a_server_loads_what_was_built_and_tells_its_status(major: int, cache: P
         assert one.sql("SELECT pg_balloon_check()") == [(0,)]
 
 
+def test_functions_of_these_names_that_another_role_made_are_not_run(cache: Path, pgherd) -> None:
+    """They would run with the rights of the DSN's user, a superuser here."""
+    installation, library = built(15, cache)
+    with server(installation, pg_balloon.with_balloon({}, library)) as one:
+        one.sql("CREATE SCHEMA another")
+        for name in ("pg_balloon_status", "pg_balloon_counters"):
+            one.sql(f"CREATE FUNCTION another.{name}() RETURNS int LANGUAGE plpgsql AS 'BEGIN RAISE ''planted''; END'")
+        found = pgherd("balloon", "status", one.conninfo())
+        assert found.code == 0 and "this database lacks its functions" in found.out, found
+
+
 def test_its_functions_are_created_where_transactions_are_read_only_by_default(cache: Path) -> None:
     installation, library = built(15, cache)
     with server(installation, pg_balloon.with_balloon({"default_transaction_read_only": "on"}, library)) as one:

@@ -166,8 +166,10 @@ def test_a_balloon_in_words():
     assert lines["balloon"].startswith("100 MB (25% of the pool)")
     assert lines["memory"] == "64 MB available of 512 MB (/sys/fs/cgroup/a)"
     assert "42 misses/s of 0.21 ms" in lines["signals"] and "12 refaults/s" in lines["signals"]
-    unknown = dict(BalloonStatus("host=h", "17.2", True, True, STATUS | {"refaults_per_s": None}, COUNTERS).lines())
-    assert "unknown refaults/s" in unknown["signals"]
+    assert "swap grows by 0 B/s" in lines["signals"] and lines["pool"] == "400 MB; in memory: 250 MB"
+    missing = {"refaults_per_s": None, "resident_bytes": None, "balloon_resident_bytes": None}
+    unknown = dict(BalloonStatus("host=h", "17.2", True, True, STATUS | missing, COUNTERS).lines())
+    assert "unknown refaults/s" in unknown["signals"] and unknown["pool"] == "400 MB; in memory: unknown"
     assert "30 buffers given, 5 taken back" in lines["since reset"]
     assert "stuck" not in lines and lines["enabled"] == "yes"
 

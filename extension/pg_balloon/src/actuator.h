@@ -20,6 +20,7 @@ extern Size balloon_probe_size(void);
 extern bool balloon_can_release(void *probe, char *unusable_reason, Size size);
 
 /* How much: minimum of the pool outside the balloon, maximum of the balloon. */
+extern void balloon_store_pins(void);
 extern int64 balloon_floor(void);
 extern int64 balloon_ceiling(void);
 extern void balloon_count_sessions(void);

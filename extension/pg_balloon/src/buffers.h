@@ -11,8 +11,8 @@
 #include "shared_state.h"
 
 /*
- * Buffers move and are released in chunks of 2 MB. No lock is held for longer
- * than one chunk.
+ * Buffers move and are released in chunks of 2 MB. Neither holds a lock for
+ * longer than one chunk.
  */
 #define BALLOON_CHUNK (2 * 1024 * 1024 / BLCKSZ)
 

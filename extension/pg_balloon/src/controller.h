@@ -49,7 +49,7 @@ typedef struct BalloonInput
 	double		refaults;
 	/* anonymous and shared ones of this server's own cgroup; < 0: unknown */
 	double		own_refaults;
-	double		swapping;		/* bytes swapped out, by all below the limit */
+	double		swapping;		/* growth of the memory in swap, of all below the limit */
 	double		stall;			/* share of time with a task waiting for memory or I/O;
 								 * < 0: unknown */
 } BalloonInput;

@@ -4,7 +4,7 @@
  *
  * Times are in seconds.
  *
- * The values were chosen by reasoning. On 2026-11-29 each was halved and doubled
+ * The values were chosen by reasoning. On 2026-11-30 each was halved and doubled
  * in a simulation (benchmarks/controller_constants.py in pgherd's repository;
  * effects in RESULTS.md). IDLE_MARGIN, QUIET,
  * WRITE_AFTER, RAMP, RAMP_START and SPARE have one. Others remain for these reasons:
@@ -43,9 +43,9 @@
 #define MISSES 20.0
 /* Bytes refaulted per second that show a shortage if no memory is unclaimed. */
 #define REFAULTED (300.0 * 4096)
-/* Bytes swapped out per second that show a shortage. */
+/* Growth of the memory in swap, per second, that shows a shortage. */
 #define SWAPPING (4.0 * 1024 * 1024)
-/* Share of the refaulted and swapped volume to inflate while the high watermark is kept. */
+/* Share of the refaults and of the growth of swap to inflate while the high watermark is kept. */
 #define SWAP_DEBT_SHARE (1.0 / 8)
 /* Factor by which the working set may be larger than estimated. */
 #define IDLE_MARGIN 1.1

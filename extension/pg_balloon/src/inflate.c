@@ -67,24 +67,22 @@
 /* Buffers of balloon_write() between two looks at interrupts and its deadline. */
 #define LOOK_EVERY 1024
 
-/* Return the number of buffers that one process may pin at once. */
-static int64
-pins_per_backend(void)
+/*
+ * Store how many buffers one process may pin at once, by the configuration
+ * file. A session may have other settings, but the floor is that of all.
+ */
+void
+balloon_store_pins(void)
 {
-	if (balloon_min_buffers_per_backend_kb >= 0)
-		return (int64) balloon_min_buffers_per_backend_kb * 1024 / BLCKSZ;
 #if PG_VERSION_NUM >= 170000
-	{
-		int64		share = NBuffers / (MaxBackends + NUM_AUXILIARY_PROCS);
-		int64		reads = Max(effective_io_concurrency, maintenance_io_concurrency) + (int64) 1;
-		int64		ahead = reads * io_combine_limit;
+	int64		reads = Max(effective_io_concurrency, maintenance_io_concurrency) + (int64) 1;
 
-		return PLAIN_PINS + Min(share, STREAMS * Max(ahead, EXTENSION_PINS));
-	}
+	balloon->pins = PLAIN_PINS + Min(NBuffers / (MaxBackends + NUM_AUXILIARY_PROCS),
+									 STREAMS * Max(reads * io_combine_limit, EXTENSION_PINS));
 #elif PG_VERSION_NUM >= 160000
-	return PLAIN_PINS + Min(NBuffers / (MaxBackends + NUM_AUXILIARY_PROCS), EXTENSION_PINS);
+	balloon->pins = PLAIN_PINS + Min(NBuffers / (MaxBackends + NUM_AUXILIARY_PROCS), EXTENSION_PINS);
 #else
-	return 2 * PLAIN_PINS;
+	balloon->pins = 2 * PLAIN_PINS;
 #endif
 }
 
@@ -94,6 +92,8 @@ balloon_floor(void)
 {
 	int64		processes = pg_atomic_read_u32(&balloon->sessions);
 	int64		floor = (int64) balloon_min_buffers_mb * 1024 * 1024 / BLCKSZ;
+	int64		pins = balloon_min_buffers_per_backend_kb < 0 ? balloon->pins :
+		(int64) balloon_min_buffers_per_backend_kb * 1024 / BLCKSZ;
 
 	processes += max_worker_processes + AUXILIARY_PROCESSES;
 #if PG_VERSION_NUM >= 180000
@@ -101,7 +101,7 @@ balloon_floor(void)
 #else
 	processes += autovacuum_max_workers;
 #endif
-	return Min(NBuffers, Max(floor, processes * pins_per_backend()));
+	return Min(NBuffers, Max(floor, processes * pins));
 }
 
 /* Return the maximum number of buffers in the balloon. */

@@ -158,9 +158,14 @@ open_groups(MemorySignalReader *reader, const char *root, int source)
 
 	if (!read_once(reader, root, "/proc/self/cgroup", cgroup, sizeof(cgroup)) ||
 		!read_once(reader, root, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) ||
-		!cgroup_path_of_process(cgroup, version, group, sizeof(group)) ||
-		!cgroup_mount(mountinfo, version, mount, mount_root, sizeof(mount)))
+		!cgroup_path_of_process(cgroup, version, group, sizeof(group)))
 		return 0;
+	if (!cgroup_mount(mountinfo, version, mount, mount_root, sizeof(mount)))
+	{
+		if (strlen(mountinfo) == sizeof(mountinfo) - 1)
+			reader->error = EFBIG;	/* the mount may follow what was read */
+		return 0;
+	}
 
 	/*
 	 * A mount of an outer cgroup namespace shows its root as "/..", and so does
@@ -242,6 +247,8 @@ memory_signals_open(MemorySignalReader *reader, const char *root, int source)
 	{
 		reader->source = MEMORY_SOURCE_CGROUP1;
 		reader->outside = false;	/* of version 2, which has no memory controller here */
+		if (reader->error == EFBIG)
+			reader->error = 0;
 	}
 
 	system = &reader->levels[reader->nlevels++];
@@ -285,13 +292,6 @@ memory_signals_close(MemorySignalReader *reader)
 		*fds[i] = -1;
 	}
 	reader->nlevels = 0;
-}
-
-/* Return 0 for a negative (unknown) value. */
-static int64_t
-or_zero(int64_t value)
-{
-	return value < 0 ? 0 : value;
 }
 
 /* Return the microseconds of "some" in an open pressure file, or -1. */
@@ -516,7 +516,8 @@ memory_signals_read(MemorySignalReader *reader, bool for_light_read, MemorySigna
 		read_vmstat(reader, &system->memory);	/* only used if the system is the tightest level */
 	memory = read_pressure(reader->fd_memory_pressure);
 	io = read_pressure(reader->fd_io_pressure);
-	reader->stalled = memory < 0 && io < 0 ? -1 : or_zero(memory) + or_zero(io);
+	reader->stalled = memory < 0 && io < 0 ? -1
+		: (memory < 0 ? 0 : memory) + (io < 0 ? 0 : io);
 	reader->complete = true;
 	return combine_levels(reader, reading);
 }
@@ -537,8 +538,8 @@ subtract_cache(LevelMemory *memory, int64_t bytes)
  * cache of cgroups, refaults, stall time.
  *
  * Returns false if a full read is necessary: there was none that allows for a
- * light read, a limit has changed, pages were swapped out, or a task of the
- * system has waited for memory. The kernel drops page cache only while some
+ * light read, a limit has changed, the memory in swap has grown, or a task of
+ * the system has waited for memory. The kernel drops page cache only while some
  * task waits for memory. Thus the page cache known from the full read is still
  * there, or the usage has fallen by it. A fall of a cgroup's usage is
  * therefore attributed to page cache.

@@ -368,6 +368,7 @@ pg_balloon_main(Datum argument)
 		proc_exit(0);
 	before_shmem_exit(before_exit, (Datum) 0);
 	balloon_last_decision_worker(MyProcPid);
+	balloon_store_pins();		/* the predecessor may have missed a reload */
 	context = AllocSetContextCreate(TopMemoryContext, "pg_balloon", ALLOCSET_DEFAULT_SIZES);
 
 	if (sigsetjmp(on_error, 1) != 0)
@@ -423,6 +424,7 @@ pg_balloon_main(Datum argument)
 
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
+			balloon_store_pins();
 			if (balloon_enabled && !was_on)
 				clear_broken();
 			if (source != balloon_memory_source)
@@ -521,6 +523,7 @@ startup(void)
 	balloon_last_decision_attach(&locks[2].lock);
 	if (balloon_state_attach(&locks[0].lock))
 	{
+		balloon_store_pins();
 		balloon->usable = balloon_can_release(probe, balloon->unusable_reason, BALLOON_TEXT);
 		if (!balloon->usable)
 			ereport(WARNING,

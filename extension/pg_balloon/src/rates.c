@@ -132,8 +132,8 @@ rate_of(int64_t before, int64_t now, double seconds)
  * Compute rates from two sets of signals of the same level, that many seconds
  * apart. Without an earlier one (NULL) all rates are unknown.
  *
- * A light read fails if pages were swapped out. So what a full read finds
- * after light ones was swapped out within since_light, if that is less.
+ * A light read fails if the memory in swap has grown. So if a full read finds
+ * that after light ones, it has grown within since_light, if that is less.
  */
 void
 memory_signals_compare(const MemorySignals *before, const MemorySignals *now, double seconds,

@@ -32,7 +32,7 @@ typedef struct MemorySignalRates
 {
 	double		refaults;		/* pages; -1: unknown */
 	double		own_refaults;	/* pages; -1: unknown */
-	double		swapping;
+	double		swapping;		/* growth of the memory in swap */
 	double		stall;			/* share of the time with a task waiting; -1: unknown */
 } MemorySignalRates;
 

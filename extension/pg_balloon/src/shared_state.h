@@ -48,7 +48,7 @@ typedef struct BalloonCounters
 	int64		buffers_written;	/* dirty pages written for the balloon */
 	int64		skipped_busy;	/* buffers passed over: pinned, or changed meanwhile */
 	int64		deflated;		/* buffers returned to the pool */
-	int64		released;		/* bytes released to the operating system */
+	int64		released;		/* bytes of the buffers moved into the balloon */
 	int64		limit_hits;		/* inflations requested beyond floor or ceiling */
 	int64		prefetched;		/* pages read back */
 	/* remembered pages that no longer exist, or are in the pool already */
@@ -82,6 +82,8 @@ typedef struct BalloonShared
 	bool		broken;
 
 	pg_atomic_uint32 sessions;	/* client sessions; each counts itself (inflate.c) */
+	/* Buffers that a process may pin. Stored at the start, and by the worker at each reload. */
+	volatile int64 pins;
 	/* set by the prefetch worker, which does not count as a waiting session */
 	volatile pid_t prefetcher;
 	/* Pages that prefetch workers read, from files or the page cache; incremented page by page. */

@@ -289,16 +289,18 @@ def _output(node: Node, *argv: str) -> str | None:
 
 
 _LOADED = "SELECT setting FROM pg_settings WHERE name = 'pg_balloon.enabled'"
-_FUNCTION = """SELECT n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE p.proname = 'pg_balloon_status' AND p.pronargs = 0"""
+_SCHEMA = """SELECT n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_language l ON l.oid = p.prolang
+WHERE l.lanname = 'c' AND p.proname IN ('pg_balloon_status', 'pg_balloon_counters') AND p.prosrc = p.proname AND p.pronargs = 0
+GROUP BY n.nspname HAVING count(*) = 2"""
+"""Schema of the extension's functions. Any role may create functions of these names, but only a superuser creates one in C."""
 
 
 @dataclass(frozen=True)
 class BalloonStatus:
     """State of a server's balloon.
 
-    ``status`` is the row of pg_balloon_status() and ``counters`` the row of pg_stat_balloon. Both are empty if ``advice``
-    describes a missing requirement.
+    ``status`` is the row of pg_balloon_status() and ``counters`` the row of pg_balloon_counters(). Both are empty if
+    ``advice`` describes a missing requirement.
     """
 
     dsn: str
@@ -328,10 +330,11 @@ class BalloonStatus:
             return [("server", f"PostgreSQL {self.version}"), ("balloon", f"cannot be used: {row.get('unusable_reason')}")]
         share = row["ballooned_bytes"] / row["shared_buffers_bytes"] if row["shared_buffers_bytes"] else 0.0
         target = "" if row["target_bytes"] is None else f", kept at {format_bytes(row['target_bytes'])} by pg_balloon.target"
+        resident = "unknown" if row["resident_bytes"] is None else format_bytes(row["resident_bytes"])
         lines = [
             ("server", f"PostgreSQL {self.version}, worker {row['worker_pid'] or 'not running'}"),
             ("enabled", ("yes" if self.enabled else "no: set pg_balloon.enabled = on and reload") + target),
-            ("pool", f"{format_bytes(row['shared_buffers_bytes'])}, of which {format_bytes(row['resident_bytes'])} are in memory"),
+            ("pool", f"{format_bytes(row['shared_buffers_bytes'])}; in memory: {resident}"),
             (
                 "balloon",
                 f"{format_bytes(row['ballooned_bytes'])} ({share:.0%} of the pool); at most {format_bytes(row['ceiling_bytes'])}, and "
@@ -350,7 +353,7 @@ class BalloonStatus:
                 ),
                 (
                     "signals",
-                    f"{row['source']}: {refaults} refaults/s, {format_bytes(row['swap_out_bytes_per_s'])}/s to swap, "
+                    f"{row['source']}: {refaults} refaults/s, swap grows by {format_bytes(row['swap_out_bytes_per_s'])}/s, "
                     f"{row['misses_per_s']:.0f} misses/s" + (f" of {row['page_read_ms']:.3g} ms" if row["page_read_ms"] else ""),
                 ),
             ]
@@ -379,11 +382,11 @@ def read_status(dsn: str) -> BalloonStatus:
     """Read the balloon's state from the server at ``dsn``, as returned by ``external.normalize_dsn``.
 
     Raises:
-        UsageError: The connection fails, the version is not supported, or the user lacks privileges.
+        UsageError: The connection or a statement fails, the version is not supported, or the user lacks privileges.
     """
     from psycopg import sql
 
-    version, (loaded, schemas) = external_server.ask(dsn, [_LOADED, _FUNCTION], option="DSN")
+    version, (loaded, schemas) = external_server.ask(dsn, [_LOADED, _SCHEMA], option="DSN")
     if not loaded:
         advice = f"PostgreSQL {version} has not loaded pg_balloon; 'pgherd balloon build' prints the settings, which require a restart."
         return BalloonStatus(dsn, version, False, advice=advice)
@@ -396,8 +399,8 @@ def read_status(dsn: str) -> BalloonStatus:
         return BalloonStatus(dsn, version, True, enabled, advice=advice)
     schema = sql.Identifier(schemas[0]["nspname"])
     statements = [
-        sql.SQL("SELECT * FROM {}.{}").format(schema, sql.SQL(relation)).as_string()
-        for relation in ("pg_balloon_status()", "pg_stat_balloon")
+        sql.SQL("SELECT * FROM {}.{}()").format(schema, sql.SQL(function)).as_string()
+        for function in ("pg_balloon_status", "pg_balloon_counters")
     ]
     _, (status, counters) = external_server.ask(dsn, statements, option="DSN")
     return BalloonStatus(dsn, version, True, enabled, status[0], counters[0])

@@ -441,6 +441,29 @@ def test_new_sessions_raise_the_floor(calm: Any, per_backend: str) -> None:
         assert remaining >= floor
 
 
+def test_the_floor_follows_the_configuration_and_not_the_session(balloon: Any) -> None:
+    """A session with less read-ahead than others must not take what they may pin. The pool is large enough for shares of 200 buffers."""
+    settings = {"shared_buffers": "256MB", "pg_balloon.min_buffers_per_backend": "-1"}
+    balloon.server.stop()
+    balloon.write(settings)
+    balloon.server.start()
+    balloon.server.wait_ready()
+    seen = "SELECT floor_bytes, shared_buffers_bytes - ballooned_bytes FROM pg_balloon_status()"
+    with psycopg.connect(balloon.server.conninfo(), autocommit=True) as one, psycopg.connect(balloon.server.conninfo()) as other:
+        one.execute("SET effective_io_concurrency = 0; SET maintenance_io_concurrency = 0")
+        (floor, _) = one.execute(seen).fetchone() or (0, 0)
+        assert other.execute(seen).fetchone() == (floor, 256 * MB)
+        one.execute("SELECT pg_balloon_inflate(%s)", (256 * MB,))
+        (floor, outside) = other.execute(seen).fetchone() or (0, 0)
+        assert outside >= floor
+    if balloon("SELECT current_setting('server_version_num')::int") >= 170000:  # before, read-ahead takes no pins
+        before = balloon.status("floor_bytes")
+        balloon.write(settings | {"effective_io_concurrency": "0", "maintenance_io_concurrency": "0"})
+        balloon.server.reload()
+        balloon.wait_until(lambda: balloon.status("floor_bytes") < before)
+    balloon.sound()
+
+
 def test_a_merge_of_many_partitions_pins_more_than_the_floor_foresees(calm: Any) -> None:
     """One buffer per partition and session, ten sessions: the balloon gives way before none is left."""
     partitions = 250
