@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.capture.columns import Shapes, generator, render, text_literal
+from pgherd.capture.columns import Shapes, generator, largest_ordinal, render, text_literal
 from pgherd.capture.model import ForeignKey, SourceColumn, SourceTable, Type, literal
 
 INT = Type("pg_catalog", "int4")
@@ -141,6 +141,32 @@ def test_the_generator_quotes_names_and_lists_what_is_lost():
         'table "public"."u"',
         'table "public"."parts"',
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "largest"),
+    [
+        (Type("pg_catalog", "bool"), 1, 2),
+        (Type("pg_catalog", "time"), 8, 86_400),
+        (Type("pg_catalog", "float4"), 4, 2**24),
+        (Type("pg_catalog", "date"), 4, 1_000_000),
+        (Type("app", "kind", enum=True), 4, 3),
+        (Type("pg_catalog", "jsonb"), 19, 999),
+        (Type("pg_catalog", "bytea"), 3, 2**16),
+        (Type("pg_catalog", "text"), 1, 1),
+        (Type("pg_catalog", "_int2", element=Type("pg_catalog", "int2")), 30, 2**15 - 1),
+    ],
+)
+def test_the_largest_ordinal_is_that_of_the_type(kind, width, largest):
+    assert largest_ordinal(column(1, "a", kind, width=width, distinct=3.0), 10) == largest
+
+
+def test_sequences_follow_the_rows_of_their_tables():
+    columns = (column(1, "id", has_default=True), column(2, "n", Type("pg_catalog", "numeric"), has_default=True), column(3, "x"))
+    text, _ = generator(Shapes([table(1, "t", 7, columns), table(2, "empty", 0, columns)]))
+    names = re.findall(r"least\(s\.seqmax, 7\).*?pg_get_serial_sequence\((.*?)\).*?pg_attrdef.*?a\.attname = (.*?)\);", text, re.DOTALL)
+    assert names == [("'\"public\".\"t\"', 'id'", "'id'"), ("'\"public\".\"t\"', 'n'", "'n'")]
+    assert text.count("setval") == 2
 
 
 def test_common_values_have_their_frequencies():

@@ -9,8 +9,10 @@ import pytest
 from pgherd.capture.columns import Shapes
 from pgherd.capture.model import Counters, ForeignKey, Source, SourceColumn, SourceTable, Statement, Type
 from pgherd.capture.scripts import TAG, NotReproducible, is_control, make_mix, substitute
+from pgherd.capture.source import without_lists
 
 INT = Type("pg_catalog", "int4")
+INTS = Type("pg_catalog", "_int4", element=INT)
 ACCOUNTS = SourceTable(
     1, "public", "accounts", 1000, (SourceColumn("aid", 1, INT, distinct=-1.0), SourceColumn("n", 2, INT, distinct=100.0)), key=("aid",)
 )
@@ -66,9 +68,28 @@ def test_a_text_that_pgbench_could_read_as_a_command_is_refused(text, reason):
         substitute(text, ["(x)", "(y)"])
 
 
-@pytest.mark.parametrize("text", ["BEGIN", "begin isolation level serializable", "START  TRANSACTION", "COMMIT", "end", "ROLLBACK"])
+@pytest.mark.parametrize(
+    "text", ["BEGIN", "begin isolation level serializable", "START  TRANSACTION", "COMMIT", "end", "ROLLBACK", "abort work"]
+)
 def test_transaction_control(text):
-    assert is_control(text) and not is_control("SELECT 1") and not is_control("COMMIT PREPARED 'x'")
+    assert is_control(text) and not is_control("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "COMMIT PREPARED $1",
+        "ROLLBACK PREPARED 'x'",
+        "ROLLBACK TO SAVEPOINT s",
+        "rollback  to s",
+        "ROLLBACK WORK TO s",
+        "abort transaction to s",
+    ],
+)
+def test_a_transaction_goes_on_after_a_savepoint_and_ends_before_its_second_phase(text):
+    assert not is_control(text)
+    found = mix(statement(1, "SELECT n FROM accounts WHERE aid = $1", 500), Statement(2, text, Counters(calls=50)), transactions=500)
+    assert not any("rolled back" in line for line in found.lost)
 
 
 def test_a_lookup_by_key_draws_a_row():
@@ -89,6 +110,33 @@ def test_a_range_has_the_rows_of_the_source():
     plan = scan("((accounts.aid >= $1) AND (accounts.aid < $2))")
     (script,) = mix(statement(1, "SELECT n FROM accounts WHERE aid >= $1 AND aid < $2", 500, 20, plan, 2), transactions=500).scripts
     assert script.text.splitlines()[1:4] == ["\\set s1_1 random(1, 981)", "\\set s1_2 :s1_1 + 0", "\\set s1_3 :s1_1 + 20"]
+
+
+def listed(column: str, rows: float, operator: str = "IN") -> tuple[int, list[str]]:
+    """The elements and the losses of a list of PostgreSQL 18, in a statement with this number of rows."""
+    text = without_lists(f"SELECT n FROM accounts WHERE {column} {operator} ($1 /*, ... */)")
+    shown = {"IN": "= ANY", "NOT IN": "<> ALL"}[operator]
+    one = Statement(1, text, Counters(calls=500, rows=round(500 * rows)), (INTS,), scan(f"(accounts.{column} {shown} ($1))"))
+    found = mix(one, transactions=500)
+    (script,) = found.scripts
+    assert f"{shown} (CAST(ARRAY[CAST(" in script.text and script.text.endswith('AS "pg_catalog"."_int4"));\n')
+    return script.text.count('AS "pg_catalog"."int4")'), found.lost
+
+
+def test_a_list_has_as_many_elements_as_select_the_rows():
+    assert listed("aid", 50) == (50, [])
+    assert listed("n", 20) == (2, []), "a value has 10 rows"
+    assert listed("n", 1) == (1, [])
+
+
+def test_the_elements_that_a_list_lacks_are_named():
+    assert listed("aid", 300) == (100, ["statement 1, parameter $1 (_int4): 300 elements; 100 in the copy"])
+    assert listed("n", 980, "NOT IN") == (1, ["statement 1, parameter $1 (_int4): number of elements is unknown; 1 in the copy"])
+
+
+def test_lists_with_one_element_are_named():
+    found = mix(statement(1, "SELECT n FROM accounts WHERE aid = $1", 500, shortened=True), transactions=500)
+    assert found.lost == ["statement 1 (100.0 % of calls): its lists of constants have one element in the copy"]
 
 
 def test_a_limit_is_the_number_of_rows():
@@ -192,7 +240,82 @@ def test_an_insert_draws_new_unique_values_but_no_new_references():
     found = source(statement(1, "INSERT INTO profile (aid, code) VALUES ($1, $2)", 100, plan=plan, parameters=2), transactions=100)
     found = replace(found, tables=(ACCOUNTS, SourceTable(3, "public", "profile", 500, columns, **keys)))
     (script,) = make_mix(found, Shapes(found.tables)).scripts
-    assert "\\set s1_1 random(1, 500)" in script.text and "random(501, 2000000000)" in script.text
+    assert "\\set s1_1 random(1, 500)" in script.text and "random(501, 2147483647)" in script.text
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "largest", "lost"),
+    [
+        (SourceColumn("id", 1, Type("pg_catalog", "int8")), Type("pg_catalog", "int8"), 2**62, []),
+        (SourceColumn("id", 1, Type("pg_catalog", "int8")), INT, 2**31 - 1, []),
+        (SourceColumn("id", 1, Type("pg_catalog", "uuid")), Type("pg_catalog", "uuid"), 2**62, []),
+        (SourceColumn("id", 1, Type("pg_catalog", "numeric"), (8 << 16) + 4), Type("pg_catalog", "numeric"), 10**8 - 1, []),
+        (SourceColumn("id", 1, Type("pg_catalog", "text"), width=40), Type("pg_catalog", "text"), 10**12 - 1, []),
+        (
+            SourceColumn("id", 1, Type("pg_catalog", "text"), width=5),
+            Type("pg_catalog", "text"),
+            9999,
+            [
+                "statement 1, parameter $1 (text): new random values of a unique column; 19 duplicates in 60 s are expected, and each "
+                "ends a client of pgbench"
+            ],
+        ),
+        (
+            SourceColumn("id", 1, Type("pg_catalog", "float4")),
+            Type("pg_catalog", "float4"),
+            2**24,
+            [
+                "statement 1, parameter $1 (float4): new random values of a unique column; 0.011 duplicates in 60 s are expected, and each "
+                "ends a client of pgbench"
+            ],
+        ),
+    ],
+)
+def test_new_keys_hardly_collide_or_their_collisions_are_predicted(column, kind, largest, lost):
+    plan = {"Node Type": "ModifyTable", "Operation": "Insert", "Schema": "public", "Relation Name": "t", "Alias": "t"}
+    plan["Plans"] = [{"Node Type": "Result", "Output": ["$1"]}]
+    one = Statement(1, "INSERT INTO t (id) VALUES ($1)", Counters(calls=100, rows=100), (kind,), plan)
+    found = replace(source(one, transactions=100), tables=(SourceTable(3, "public", "t", 500, (column,), key=("id",)),))
+    made = make_mix(found, Shapes(found.tables))
+    assert f"\\set s1_1 random(501, {largest})\n" in made.scripts[0].text and made.lost == lost
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "draw", "number"),
+    [
+        ("text", 500, "random(501, 9999)", "1,800,000"),  # width 5
+        ("int2", 100_000, "random(1, 32767)", "1,800,000"),
+        ("bool", 2, "random(1, 2)", "1,800,000"),
+    ],
+)
+def test_no_more_duplicates_than_inserts_are_predicted(kind, rows, draw, number):
+    plan = {"Node Type": "ModifyTable", "Operation": "Insert", "Schema": "public", "Relation Name": "t", "Alias": "t"}
+    plan["Plans"] = [{"Node Type": "Result", "Output": ["$1"]}]
+    column = SourceColumn("id", 1, Type("pg_catalog", kind), width=5)
+    one = Statement(1, "INSERT INTO t (id) VALUES ($1)", Counters(calls=300_000, rows=300_000), (column.type,), plan)
+    found = replace(source(one, transactions=300_000), tables=(SourceTable(3, "public", "t", rows, (column,), key=("id",)),))
+    made = make_mix(found, Shapes(found.tables))
+    assert f" {draw}\n" in made.scripts[0].text and f"; {number} duplicates in 60 s" in made.lost[0], made
+
+
+def test_a_group_takes_the_values_of_all_groups_if_the_type_has_no_more():
+    """Each of 1000 groups has one of two values: an insert is a duplicate with a probability of a half."""
+    plan = {"Node Type": "ModifyTable", "Operation": "Insert", "Schema": "public", "Relation Name": "t", "Alias": "t"}
+    plan["Plans"] = [{"Node Type": "Result", "Output": ["$1", "$2"]}]
+    columns = (SourceColumn("a", 1, INT, distinct=1000.0), SourceColumn("b", 2, Type("pg_catalog", "bool")))
+    one = Statement(1, "INSERT INTO t (a, b) VALUES ($1, $2)", Counters(calls=2, rows=2), (INT, columns[1].type), plan)
+    found = replace(source(one, transactions=2), tables=(SourceTable(3, "public", "t", 1000, columns, key=("a", "b")),))
+    made = make_mix(found, Shapes(found.tables))
+    assert " random(1, 2)\n" in made.scripts[0].text and "; 6 duplicates in 60 s" in made.lost[0], "12 rows"
+
+
+def test_new_values_collide_only_within_their_group():
+    plan = {"Node Type": "ModifyTable", "Operation": "Insert", "Schema": "public", "Relation Name": "t", "Alias": "t"}
+    plan["Plans"] = [{"Node Type": "Result", "Output": ["$1", "$2"]}]
+    columns = (SourceColumn("a", 1, INT, distinct=100.0), SourceColumn("b", 2, INT))
+    one = Statement(1, "INSERT INTO t (a, b) VALUES ($1, $2)", Counters(calls=10_000, rows=10_000), (INT, INT), plan)
+    found = replace(source(one, transactions=10_000), tables=(SourceTable(3, "public", "t", 500, columns, key=("a", "b")),))
+    assert make_mix(found, Shapes(found.tables)).lost == [], "0.84 duplicates in 60 s without groups"
 
 
 @pytest.mark.parametrize(

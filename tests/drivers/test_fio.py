@@ -160,7 +160,8 @@ def test_the_curve_never_falls_and_ends_at_the_total(rates, rest):
     found = curve(report, logs, "read", DriverSpan(first, first + len(rates) + 0.5))
     assert found.counts == sorted(found.counts) and found.counts[-1] == total
     for at, rate in enumerate(rates):
-        assert found.between(first + at, first + at + 1) == pytest.approx(rate)
+        # fio rounds down to whole I/Os per second.
+        assert rate - 1e-3 <= found.between(first + at, first + at + 1) <= rate + 1 + 1e-3
 
 
 def iops_report(total, seconds):
@@ -173,6 +174,25 @@ def test_a_stall_is_where_it_was():
     logs = [IopsSample(first + at, 1000, "read", "j") for at in (1, 2, 4, 5, 6)]
     found = curve(iops_report(5000, 6.0), logs, "read", DriverSpan(first, first + 6))
     assert found.per_second(first, first + 6) == pytest.approx([1000, 1000, 0, 1000, 1000, 1000])
+
+
+def test_ios_that_fio_rounds_off_are_in_their_seconds():
+    """16 jobs do 10 I/Os per second. Their lines are 1001 ms apart, and 10 * 1000 / 1001 is 9 in fio's integers."""
+    first = 1_000_000.0
+    logs = sorted(
+        (IopsSample(first + 1.001 * at, 9, "read", f"job {job}") for at in range(1, 31) for job in range(16)), key=lambda line: line.at
+    )
+    found = curve(iops_report(16 * 310, 31.0), logs, "read", DriverSpan(first, first + 31))
+    assert found.per_second(first, first + 31) == pytest.approx([160] * 31, abs=1)
+
+
+@pytest.mark.parametrize("rate", [1, 5])
+def test_ios_of_missing_lines_are_not_taken_for_rounded_off(rate):
+    """The last lines of 32 jobs are missing."""
+    first = 1_000_000.0
+    logs = [IopsSample(first + at, rate, "read", f"job {job}") for at in range(1, 6) for job in range(32)]
+    found = curve(iops_report(32 * 10 * rate, 10.0), logs, "read", DriverSpan(first, first + 10))
+    assert found.per_second(first, first + 10) == pytest.approx([32 * rate] * 10)
 
 
 def test_a_line_after_a_gap_counts_one_period():

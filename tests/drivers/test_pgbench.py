@@ -28,12 +28,12 @@ class TestArgv:
         )
 
     def test_of_scripts_with_a_rate_and_options(self) -> None:
-        options = {"define:rows": "7", "seed": "42", "max_tries": "3", "latency_limit": "50", "connect": "1"}
+        options = {"define:rows": "7", "connect": "1"}
         scripts = (Script(source="/a@b.sql", weight=3), Script(source="c.sql"))
         load = Load(clients=8, threads=2, rate=1500, sampling=1, protocol="simple", scripts=scripts, options=options)
         assert " ".join(DRIVER.argv(load, ENDPOINT, 0)[1:]) == (
             "-n -M simple -c 8 -j 2 -T 1 -P 1 --progress-timestamp -l --log-prefix=/out/log -R 1500"
-            " -D rows=7 --random-seed=42 --max-tries=3 --latency-limit=50 --connect"
+            " -D rows=7 --connect"
             " -f /a@b.sql@3 -f c.sql@1 -s 10 -h /run/x -p 5432 -U postgres bench"
         )
 
@@ -53,7 +53,7 @@ class TestArgv:
     @pytest.mark.parametrize(
         ("load", "said"),
         [
-            (Load(options={"tries": "2"}), "no option 'tries'; known: connect, define:NAME, seed, max_tries, latency_limit"),
+            (Load(options={"tries": "2"}), "no option 'tries'; known: connect, define:NAME, transactions, delay"),
             (Load(options={"define:a b": "2"}), "'a b' is not a pgbench variable"),
             (Load(scripts=()), "at least one script"),
         ],

@@ -32,11 +32,11 @@ def test_reads_plain_progress_lines(capture) -> None:
         ),
         (
             "progress: 1795303206.723 s, 6570.9 tps, lat 0.316 ms stddev 0.205, 3151 failed, 5350 retried, 5360 retries",
-            ProgressLine(1795303206.723, 6570.9, 0.316, 3151, retries=5360),
+            ProgressLine(1795303206.723, 6570.9, 0.316, 3151),
         ),
         (
             "progress: 1795303206.723 s, 65.9 tps, lat 0.316 ms stddev 0.205, 1 failed, lag 0.1 ms, 5 skipped, 4 retried, 6 retries",
-            ProgressLine(1795303206.723, 65.9, 0.316, 1, 0.1, 5, 6),
+            ProgressLine(1795303206.723, 65.9, 0.316, 1, 0.1, 5),
         ),
     ],
 )
@@ -51,16 +51,14 @@ def test_a_torn_progress_line_is_left_out() -> None:
 def test_reads_the_report(capture) -> None:
     report = read_report(capture("rate-limit").files)
     assert report.transactions > 3000
-    assert report.skipped > 0
     assert report.lag is not None and report.lag_max is not None and report.lag < report.lag_max <= 5.0
     assert report.seconds == pytest.approx(2.4, abs=0.1)
     assert 0 < report.connecting < 0.1
 
 
-def test_reads_failures_and_retries(capture) -> None:
+def test_reads_failures(capture) -> None:
     report = read_report(capture("retries").files)
     assert report.failed > 1000
-    assert report.retries > report.failed
     assert report.lag is None
 
 

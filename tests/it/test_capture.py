@@ -173,6 +173,10 @@ FRAMEWORK = """\\set id random(1, 300)
 /* page='items', limit $1 */ SELECT name FROM item WHERE id = :id LIMIT 5 -- of page :id
 ;
 /* page='items' */ UPDATE item SET name = /* of one */ 'b' WHERE id = :id;
+SELECT name FROM item WHERE id IN (:id, 3, 7);
+SELECT count(*) FROM unnest(ARRAY[:id, 3, 7]);
+SELECT ARRAY[:id, 3, 7];
+SELECT count(*) FROM item WHERE (id > 5) = id IN (:id, 3, 7);
 """
 
 
@@ -190,7 +194,9 @@ def test_comments_of_a_framework_do_not_hide_its_statements(pgherd, servers, tmp
     assert ended.code == 0, ended
     record, _ = scripts(tmp_path / "shop")
     texts = [(tmp_path / "shop" / script["file"]).read_text() for script in record["scripts"]]
-    assert all("page" not in text for text in texts) and sum(text.count("/* pgherd ") for text in texts) == 2, texts
+    assert all("page" not in text for text in texts) and sum(text.count("/* pgherd ") for text in texts) == 6, texts
+    shortened = [line for line in record["lost"] if "lists of constants have one element" in line]
+    assert len(shortened) == (3 if int(record["version"].split(".")[0]) >= 18 else 0), record
     found = results(replayed(pgherd, copy, "shop", tmp_path / "shop"))
     assert found["calls"] <= {"pass", "unknown"} and found["rows"] == {"pass"}, found
 
@@ -268,7 +274,11 @@ CREATE UNIQUE INDEX account_name ON app.account (name) WHERE NOT closed;
 CREATE UNIQUE INDEX account_code ON app.account (lower(code)) WHERE id > 0 AND born IS NOT NULL;
 CREATE TABLE app.profile (account int NOT NULL UNIQUE REFERENCES app.account, note text);
 INSERT INTO app.profile SELECT i, 'note ' || i FROM generate_series(1, 250) AS i;
+CREATE SEQUENCE app.numbers;
+CREATE TABLE app.note (id int PRIMARY KEY DEFAULT nextval('app.numbers'));
+INSERT INTO app.note SELECT i FROM generate_series(1, 20) AS i;
 CREATE TABLE app.address (id int PRIMARY KEY, account int NOT NULL REFERENCES app.account, main bool NOT NULL);
+ALTER TABLE app.address ALTER id SET DEFAULT nextval('app.numbers');
 INSERT INTO app.address SELECT i, 1 + i % 300, i <= 300 FROM generate_series(1, 600) AS i;
 CREATE UNIQUE INDEX "main; address" ON app.address (account) WHERE main;
 CREATE ROLE reader_of_accounts;
@@ -284,7 +294,7 @@ CREATE FOREIGN TABLE app.remote (number int OPTIONS (column_name 'id') NOT NULL,
 ALTER FOREIGN TABLE app.remote ALTER COLUMN number SET STATISTICS 7;
 CREATE VIEW app.seen AS SELECT number FROM app.remote;
 ALTER DATABASE {{database}} SET search_path = app, public;
-ANALYZE app.account, app.profile, app.address;
+ANALYZE app.account, app.profile, app.address, app.note;
 """
 RICH_LOAD = """\\set id random(1, 200)
 SELECT n FROM a_copy;
@@ -327,6 +337,7 @@ def test_a_rich_schema_is_filled_without_its_links(pgherd, servers, tmp_path):
     assert copy.sql("SELECT count(*) FROM pg_foreign_server", "rich") == [(0,)]
     assert copy.sql("SELECT count(*) FROM app.seen", "rich") == [(0,)]
     assert copy.sql("SELECT n FROM app.a_copy", "rich") == [(300,)]
+    assert copy.sql("SELECT last_value FROM app.numbers", "rich") == [(600,)], "no column owns it, and two use it"
     unfilled = copy.sql("SELECT relname::text FROM pg_class WHERE relkind = 'm' AND NOT relispopulated", "rich")
     assert unfilled == [("fragile",)], "its query fails on generated rows"
     indexes = """SELECT c.relname::text, i.indisunique FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgherd.model.load import Load
-from pgherd.model.result import DATABASE, MIXED, PhaseResult, TrialResult, counted, counted_by
+from pgherd.model.result import DATABASE, MIXED, PhaseResult, StatementCounters, TrialResult, counted, counted_by
 from pgherd.model.trial import Trial
 
 
@@ -24,6 +24,13 @@ def test_idle_time_tells_what_ticks_miss() -> None:
 def test_what_was_not_seen_is_none() -> None:
     assert busy() is None
     assert busy(online=2.0, idle=1.0) is None
+
+
+def test_counters_that_were_reset_count_from_zero() -> None:
+    after = StatementCounters(calls=3, rows=10, time_ms=9.0)
+    assert after.since(StatementCounters(calls=1, rows=4, time_ms=5.0)) == StatementCounters(calls=2, rows=6, time_ms=4.0)
+    assert after.since(StatementCounters(calls=1, rows=1000, time_ms=50.0)) == after.since(StatementCounters(calls=7)) == after
+    assert after.since(StatementCounters(calls=1, time_ms=50.0)) == after.since(None) == after
 
 
 def result(*drivers):

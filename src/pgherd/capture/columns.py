@@ -14,7 +14,7 @@ the physical order.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd, prod
 
@@ -35,6 +35,9 @@ _PARTS = 1_000_000
 """Resolution of frequencies."""
 _NUMBERED_WIDTH = 12
 """Digits of the number in a text. Wider texts are filled with hexadecimal digits of a hash, which hardly compress."""
+
+_LARGEST = 2**62
+"""Largest ordinal. pgbench's random() accepts no range of 2^63 numbers."""
 
 INTEGERS = {"int2": 15, "int4": 31, "int8": 63}
 """Integer types → bits of their largest value."""
@@ -350,6 +353,38 @@ def render(kind: Type, ordinal: str, modifier: int = -1, width: int = 8) -> str 
     return None
 
 
+def largest_ordinal(column: SourceColumn, rows: int) -> int:
+    """Return the largest ordinal up to which ``render`` gives different values of a column, from 1. Hashes can be equal by chance."""
+    if column.type.element is not None:
+        element = column.type.element
+        return largest_ordinal(replace(column, type=element, modifier=-1, width=kind_width(element), distinct=None), rows)
+    if column.type.enum:
+        return distinct_count(column, rows)
+    kind, modifier = column.type.name, column.modifier
+    match kind:
+        case "bool":
+            return 2
+        case "int2" | "int4":
+            return int(2 ** INTEGERS[kind] - 1)
+        case "int8" | "uuid":
+            return _LARGEST
+        case "numeric":
+            return _LARGEST if modifier < 4 else int(min(_LARGEST, 10 ** ((modifier - 4) >> 16 & 0xFFFF) - 1))
+        case "text" | "varchar" | "bpchar" | "name":
+            return _largest_in_text(_characters(kind, modifier, column.width))
+        case "json" | "jsonb":
+            return _largest_in_text(max(1, column.width - 16))
+        case "bytea":
+            return int(min(_LARGEST, 256 ** _characters(kind, -1, column.width)))
+        case "date":
+            return 1_000_000
+        case "time":
+            return 86_400
+        case "float4":
+            return 2**24
+    return 2_000_000_000
+
+
 def kind_width(kind: Type) -> int:
     """Return the size of a value of a fixed type, or a usual one."""
     return {"bool": 1, "int2": 2, "int4": 4, "float4": 4, "date": 4, "uuid": 16}.get(kind.name, 8)
@@ -384,7 +419,18 @@ def _text(v: str, length: int, *, is_hash: bool = False) -> str:
     return f"lpad(CAST({v} AS text), {_NUMBERED_WIDTH}, '0') || left(repeat(md5(CAST({v} AS text)), {rest // 32 + 1}), {rest})"
 
 
+def _largest_in_text(length: int) -> int:
+    return int(max(1, 10 ** min(length, _NUMBERED_WIDTH) - 1))
+
+
 # ---- generator
+
+_SEQUENCES = """SELECT setval(s.seqrelid, greatest(s.seqmin, least(s.seqmax, {rows}), pg_sequence_last_value(s.seqrelid)))
+FROM pg_sequence AS s WHERE s.seqrelid = CAST(pg_get_serial_sequence({table}, {column}) AS regclass) OR s.seqrelid IN (
+    SELECT d.refobjid FROM pg_attribute AS a JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+    JOIN pg_depend AS d ON d.classid = CAST('pg_attrdef' AS regclass) AND d.objid = f.oid AND d.refclassid = CAST('pg_class' AS regclass)
+    WHERE a.attrelid = CAST({table} AS regclass) AND a.attname = {column});"""
+"""Sets the sequences of a column: of its identity, and of its default. Several tables can use one sequence."""
 
 
 def generator(shapes: Shapes) -> tuple[str, list[str]]:
@@ -421,10 +467,9 @@ def generator(shapes: Shapes) -> tuple[str, list[str]]:
                 + f"\nFROM generate_series(CAST(1 AS int8), {shapes.rows(table)}) AS i;"
             )
         parts += [
-            f"SELECT setval(CAST(s AS regclass), {shapes.rows(table)}) FROM "  # noqa: S608 - quoted by literal()
-            f"pg_get_serial_sequence({literal(table.quoted())}, {literal(column.name)}) AS s WHERE s IS NOT NULL;"
+            _SEQUENCES.format(table=literal(table.quoted()), column=literal(column.name), rows=shapes.rows(table))
             for column in table.columns
-            if column.type.name in INTEGERS and column.has_default
+            if column.type.name in (*INTEGERS, "numeric") and column.has_default
         ]
     return "\n".join(parts) + "\n", lost
 

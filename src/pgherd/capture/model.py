@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from psycopg import sql
 
+from pgherd.model.result import counter_increase
+
 Values = Literal["none", "common", "all"]
 """Data values that may leave the server: none, the most common ones, or also the bounds of histograms."""
 
@@ -117,9 +119,7 @@ class Counters:
 
     def since(self, before: Counters | None) -> Counters:
         """Return the increase since ``before``. Counters that were reset count from zero."""
-        if before is None or before.calls > self.calls:
-            return self
-        return Counters(**{name: value - getattr(before, name) for name, value in vars(self).items()})
+        return self if before is None else Counters(**counter_increase(vars(before), vars(self)))
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,7 @@ class Statement:
         plan: generic plan as EXPLAIN reports it, None for statements that cannot be planned.
         error: reason why the server does not accept the normalized text, '' if it does.
         observed: constants in place of parameters in running statements, if values are allowed.
+        shortened: of each list that PostgreSQL 18 shortens, the text has one element, because the server accepts no array instead.
     """
 
     number: int
@@ -142,6 +143,7 @@ class Statement:
     plan: dict[str, Any] | None = None
     error: str = ""
     observed: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    shortened: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import log
+from math import log, prod
 
-from pgherd.capture.columns import INTEGERS, Formula, Shapes, render, text_literal
+from pgherd.capture.columns import INTEGERS, Formula, Shapes, largest_ordinal, render, text_literal
 from pgherd.capture.model import Counters, Source, SourceTable, Statement, Type
 from pgherd.capture.plans import Use, has_foreign_scan, modified, parameter_uses, relations_of
 
@@ -34,7 +34,10 @@ _MAX_CALLS = 20
 """Calls of one statement in a transaction."""
 _MISSES = 0.95
 """Rows per call of a lookup by key, below which some calls find no row."""
-_LARGEST_KEY = 2_000_000_000
+_DUPLICATES_S = 60
+"""Time for which duplicates of inserted values are predicted."""
+_MIN_DUPLICATES = 0.01
+"""Predicted duplicates from which they are reported."""
 
 TOKEN = re.compile(
     r"""(?P<comment>--[^\n]*|/\*)
@@ -47,7 +50,7 @@ TOKEN = re.compile(
 """Tokens of SQL. A block comment is only its start."""
 _BEGIN = re.compile(r"\s*(begin|start\s+transaction)\b", re.IGNORECASE)
 _COMMIT = re.compile(r"\s*(commit|end)\b(?!\s+prepared)", re.IGNORECASE)
-_ROLLBACK = re.compile(r"\s*(rollback|abort)\b", re.IGNORECASE)
+_ROLLBACK = re.compile(r"\s*(rollback|abort)\b(?!\s+prepared|\s+((work|transaction)\s+)?to\b)", re.IGNORECASE)
 _SYSTEM = ("pg_catalog", "information_schema")
 
 
@@ -91,6 +94,8 @@ def make_mix(source: Source, shapes: Shapes) -> Mix:
             lost.append(f"{_name(statement, source.total)}: {reason}")
         else:
             kept.append(statement)
+            if statement.shortened:
+                lost.append(f"{_name(statement, source.total)}: its lists of constants have one element in the copy")
     begun, rolled_back = (
         sum(statement.counters.calls for statement in source.statements if pattern.match(statement.text)) for pattern in (_BEGIN, _ROLLBACK)
     )
@@ -268,7 +273,7 @@ class _Writer:
     def _statement(self, statement: Statement, rows: dict[tuple[int, frozenset[str]], str], suffix: str) -> tuple[list[str], str]:
         draws = _Draws(statement, self._source, self._shapes, rows, suffix)
         values = draws.values()
-        self._lost += draws.lost
+        self._lost += [line for line in draws.lost if line not in self._lost]  # a transaction can repeat a statement
         text = re.sub(r"^[\s(]*[A-Za-z]+", rf"\g<0> /* pgherd {statement.number} */", substitute(statement.text, values))
         return draws.sets, f"{text};"
 
@@ -287,7 +292,7 @@ class _Draws:
     ) -> None:
         self.sets: list[str] = []
         self.lost: list[str] = []
-        self._statement, self._shapes, self._rows = statement, shapes, rows
+        self._statement, self._shapes, self._rows, self._seconds = statement, shapes, rows, source.seconds
         self._prefix, self._count = f"s{statement.number}{suffix}", 0
         self._uses = parameter_uses(statement, source.tables, source.functions)
         counters = statement.counters
@@ -320,8 +325,9 @@ class _Draws:
         if use is None or table is None or formula is None:
             return self._unknown(number, kind)
         if use.operator == "any" or (kind.element is not None and formula.column.type.element is None):
-            return self._elements(table, formula, kind)
-        ordinal = self._set(self._ordinal(use, table, formula))
+            return self._elements(number, use, table, formula, kind)
+        is_new = use.operator == "insert"
+        ordinal = self._set(self._inserted_ordinal(number, use, table, formula, kind) if is_new else self._ordinal(use, table, formula))
         if kind.name in INTEGERS and formula.column.type.name in INTEGERS and not formula.has_values:
             return self._cast(ordinal, kind)
         value = formula.value(f"CAST({ordinal} AS int8)", text_literal)
@@ -335,8 +341,6 @@ class _Draws:
     def _ordinal(self, use: Use, table: SourceTable, formula: Formula) -> str:
         """Return pgbench's expression of the ordinal of a parameter."""
         rows = max(self._shapes.rows(table), 1)
-        if use.operator == "insert":
-            return self._inserted_ordinal(use, table, formula, rows)
         if use.operator in ("<", "<=", ">", ">="):
             return self._bound(use, table, formula, rows)
         if use.operator != "=":
@@ -357,12 +361,26 @@ class _Draws:
             self._row_of[use.alias] = self._rows[key]
         return formula.ordinal(self._row_of[use.alias])
 
-    def _inserted_ordinal(self, use: Use, table: SourceTable, formula: Formula, rows: int) -> str:
+    def _inserted_ordinal(self, number: int, use: Use, table: SourceTable, formula: Formula, kind: Type) -> str:
+        rows = max(self._shapes.rows(table), 1)
         references = {name for key in table.foreign_keys for name in key.columns}
-        unique = {table.key[-1:], *(names[-1:] for names in table.uniques if names[-1] not in references)}
-        if (use.column,) in unique and not self._upsert:
-            bits = INTEGERS.get(formula.column.type.name, 63)
-            return f"random({rows + 1}, {max(rows + 1, min(2**bits - 1, _LARGEST_KEY))})"
+        unique = [table.key, *(names for names in table.uniques if names[-1] not in references)]
+        unique = [names for names in unique if names[-1:] == (use.column,)]
+        if unique and not self._upsert:
+            largest = min(largest_ordinal(formula.column, rows), 2 ** INTEGERS.get(kind.name, 63) - 1)
+            # A type with fewer values than rows has no new ones, but a group may lack some of them.
+            first, taken = (rows + 1, 0) if rows < largest else (1, rows)
+            formulas, inserted = self._shapes.formulas(table), self._statement.counters.rows / self._seconds * _DUPLICATES_S
+            values = (largest - first + 1) * min(prod(formulas[name].distinct for name in names[:-1]) for names in unique)
+            duplicates = min(inserted, inserted * (taken + inserted / 2) / values)
+            if duplicates >= _MIN_DUPLICATES:
+                self._lost_parameter(
+                    number,
+                    kind,
+                    f"new random values of a unique column; {duplicates:{',.0f' if duplicates >= 10 else '.2g'}} duplicates in "
+                    f"{_DUPLICATES_S} s are expected, and each ends a client of pgbench",
+                )
+            return f"random({first}, {largest})"
         if not self._inserted:
             self._inserted = self._set(f"random(1, {rows})")
         return formula.ordinal(self._inserted)
@@ -370,12 +388,8 @@ class _Draws:
     def _bound(self, use: Use, table: SourceTable, formula: Formula, rows: int) -> str:
         """Return a bound of a range with as many rows as the statement returns per call."""
         same = [other for other in self._uses.values() if other.alias == use.alias and other.table == use.table]
-        selected = float(rows)
-        for other in same:
-            if other.operator == "=":
-                selected /= self._shapes.formulas(table)[other.column].distinct
-        selected, distinct = max(selected, 1.0), formula.distinct
-        width = max(1, min(distinct, round(self._per_call * distinct / selected)))
+        distinct = formula.distinct
+        width = max(1, min(distinct, round(distinct * self._selected(use, table, rows))))
         operators = {other.operator for other in same if other.column == use.column}
         both = operators & {"<", "<="} and operators & {">", ">="}
         has_limit = any(other.operator == "limit" for other in self._uses.values())
@@ -390,11 +404,24 @@ class _Draws:
         shift = {">=": 0, ">": -1, "<=": width - 1, "<": width}[use.operator]
         return f"{start} + {shift}"
 
-    def _elements(self, table: SourceTable, formula: Formula, kind: Type) -> str:
+    def _selected(self, use: Use, table: SourceTable, rows: int) -> float:
+        """Return the fraction of a column's values that a call selects, of the rows with the values that other columns are equal to."""
+        selected = float(rows)
+        for other in self._uses.values():
+            if other.operator == "=" and other.alias == use.alias and other.table == use.table:
+                selected /= self._shapes.formulas(table)[other.column].distinct
+        return self._per_call / max(selected, 1.0)
+
+    def _elements(self, number: int, use: Use, table: SourceTable, formula: Formula, kind: Type) -> str:
         rows, element = max(self._shapes.rows(table), 1), kind.element or kind
-        count = max(1, min(_MAX_ELEMENTS, round(self._per_call)))
+        wanted = round(min(formula.distinct, rows) * self._selected(use, table, rows) if use.operator == "any" else self._per_call)
+        count = max(1, min(_MAX_ELEMENTS, wanted)) if kind.element is not None and use.operator in ("any", "=") else 1
+        if kind.element is not None and use.operator != "any":
+            self._lost_parameter(number, kind, f"number of elements is unknown; {count} in the copy")
+        elif wanted > count:
+            self._lost_parameter(number, kind, f"{wanted:,} elements; {count} in the copy")
         values = []
-        for _ in range(count if kind.element is not None else 1):
+        for _ in range(count):
             ordinal = self._set(formula.ordinal(self._set(f"random(1, {rows})")))
             values.append(formula.value(f"CAST({ordinal} AS int8)", text_literal) or "NULL")
         if kind.element is None:
@@ -409,8 +436,8 @@ class _Draws:
             return self._cast(f"(ARRAY[{texts}])[CAST({chosen} AS int4)]" if len(observed) > 1 else texts, kind)
         drawn = self._set("random(1, 100)")
         value = drawn if kind.name in INTEGERS else render(kind, drawn)
-        self.lost.append(
-            f"statement {self._statement.number}, parameter ${number} ({kind.name}): compared with no column; "
-            + ("null" if value is None else "one of 100 values")
-        )
+        self._lost_parameter(number, kind, f"compared with no column; {'null' if value is None else 'one of 100 values'}")
         return self._cast("NULL" if value is None else value, kind)
+
+    def _lost_parameter(self, number: int, kind: Type, line: str) -> None:
+        self.lost.append(f"statement {self._statement.number}, parameter ${number} ({kind.name}): {line}")

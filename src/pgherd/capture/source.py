@@ -35,6 +35,14 @@ _MAX_COMMON = 25
 """Most common values of a column. Each takes time for each generated row."""
 _NUMERIC_OID = 1700
 _MARK = "pgherd capture"
+_LIST = re.compile(r"\$(\d+) /\*(, \.\.\.) \*/")
+"""First element of a list, as PostgreSQL 18 shortens it."""
+_LISTS = (
+    (r"\bNOT\s+IN\s*\((\$\d+), \.\.\.\)", r"<> ALL (\1)"),
+    (r"\bIN\s*\((\$\d+), \.\.\.\)", r"= ANY (\1)"),
+    (r"\bARRAY\s*\[(\$\d+), \.\.\.\]", r"\1"),
+)
+"""Patterns of a list of which a text has the first element only, and what the parameter is as an array."""
 _PLANNED = ("select", "insert", "update", "delete", "merge", "with", "values", "table")
 
 _SETTINGS = {
@@ -134,9 +142,9 @@ def read_source(
         statistics = _begin(connection)
         running: dict[int, set[str]] = {}
         look = (lambda: _look_at_running(connection, running)) if values != "none" else None
-        total, found, transactions, length = _observe(connection, statistics, seconds, sleep, look)
+        found, texts, transactions, length = _observe(connection, statistics, seconds, sleep, look)
+        total = sum_counters(list(found.values()))
         chosen = _largest(found, total)
-        texts = _texts(connection, statistics, [queryid for queryid, _ in chosen])
         statements = _analyse(connection, texts, chosen, running)
         if not any(not is_control(statement.text) for statement in statements):
             raise UsageError(f"no statement ran in the {length:.0f} s of the capture; start the load first, or extend --duration")
@@ -175,8 +183,7 @@ def read_statistics(
     """
     with connection, connection.transaction():
         statistics = _begin(connection)
-        _, found, _, length = _observe(connection, statistics, seconds, sleep)
-        texts = _texts(connection, statistics, list(found))
+        found, texts, _, length = _observe(connection, statistics, seconds, sleep)
         return [(texts[queryid], counters) for queryid, counters in found.items() if queryid in texts], length
 
 
@@ -222,8 +229,8 @@ def _observe(
     seconds: float,
     sleep: Callable[[float], None],
     look: Callable[[], None] | None = None,
-) -> tuple[Counters, dict[int, Counters], int, float]:
-    """Return the increase in a window: total, by statement, transactions, and the length. ``look`` is called repeatedly."""
+) -> tuple[dict[int, Counters], dict[int, str], int, float]:
+    """Return the increase in a window by statement, their texts, transactions, and the length. ``look`` is called repeatedly."""
     started = time.monotonic()
     before, transactions = _counters(connection, statistics), _transactions(connection)
     while (left := started + seconds - time.monotonic()) > 0:
@@ -231,9 +238,12 @@ def _observe(
         if look is not None:
             look()
     after, transactions = _counters(connection, statistics), _transactions(connection) - transactions
+    length = time.monotonic() - started
     found = {queryid: counters.since(before.get(queryid)) for queryid, counters in after.items()}
     found = {queryid: counters for queryid, counters in found.items() if counters.calls > 0}
-    return sum_counters(list(found.values())), found, transactions, time.monotonic() - started
+    texts = _texts(connection, statistics, list(found))
+    found = {queryid: counters for queryid, counters in found.items() if _MARK not in texts.get(queryid, "")}
+    return found, texts, transactions, length
 
 
 def _counters(connection: psycopg.Connection[Any], statistics: sql.Identifier) -> dict[int, Counters]:
@@ -303,10 +313,14 @@ def _analyse(
     statements: list[Statement] = []
     for queryid, counters in chosen:
         text = texts.get(queryid, "")
-        if not text or _MARK in text or text.startswith("SET TRANSACTION READ ONLY"):
+        if not text or text.startswith("SET TRANSACTION READ ONLY"):
             continue
-        code = without_comments(text).strip()
-        statement = _analysed(connection, len(statements) + 1, code, counters, types)
+        number, code = len(statements) + 1, without_lists(text)
+        statement = _analysed(connection, number, code, counters, types)
+        arrays = {n for n, kind in enumerate(statement.parameters, 1) if kind.element is not None}
+        if not {int(found[1]) for found in _LIST.finditer(text)} <= arrays:
+            code = without_comments(text).strip()
+            statement = replace(_analysed(connection, number, code, counters, types), shortened=True)
         statements.append(replace(statement, observed=observed_constants(code, seen)))
     return tuple(statements)
 
@@ -316,7 +330,7 @@ def _analysed(connection: psycopg.Connection[Any], number: int, text: str, count
     if first not in _PLANNED:
         return Statement(number, text, counters)
     text = _typed_constants(text)
-    name = f"pgherd_{number}"
+    name = f"pgherd_{number}_{hash(text)}"  # a rollback leaves what a former text of this number prepared
     try:
         with connection.transaction(force_rollback=True):
             oids = _prepare(connection, name, text)
@@ -360,6 +374,17 @@ def _first_word(text: str) -> str:
     """Return the first word of a statement without comments, in lower case."""
     match = re.match(r"[\s(]*([A-Za-z]*)", text)
     return match[1].lower() if match is not None else ""
+
+
+def without_lists(text: str) -> str:
+    """Return a normalized text without comments, and with an array parameter for each list that PostgreSQL 18 shortens.
+
+    ``IN ($1 /*, ... */)`` becomes ``= ANY ($1)``. A list in another place keeps its dots, which the server does not accept.
+    """
+    code = without_comments(_LIST.sub(r"$\1\2", text)).strip()
+    for pattern, array in _LISTS:
+        code = re.sub(pattern, array, code, flags=re.IGNORECASE)
+    return code
 
 
 def _typed_constants(text: str) -> str:

@@ -125,7 +125,7 @@ class FioDriver:
         """Return the target's result over the common window.
 
         ``values`` are, for each direction with I/Os: ``read_iops``, ``read_bytes_per_second``, ``read_mean_ms``,
-        ``read_p50_ms``, ``read_p95_ms``, ``read_p99_ms``, ``read_p99_9_ms``. ``job_cpu`` is the CPU usage of the busiest job
+        ``read_p50_ms``, ``read_p95_ms``, ``read_p99_ms``, ``read_p99_9_ms``. ``job_cpu`` is the mean CPU usage of the jobs
         as a fraction of one CPU. ``series`` are ``read_iops`` and ``write_iops`` by second.
 
         Raises:
@@ -183,22 +183,38 @@ def curve(report: FioReport, logs: Sequence[IopsSample], direction: Direction, s
 
     Each job has its log. A line counts its rate since the job's previous line. After a gap it counts one period, because nothing was done
     before: fio writes no line for a period without an I/O (__add_samples of stat.c). A fio that was stopped itself has such a gap, too.
+    fio rounds the rate of a line down to an integer. What the lines lack of the total for this reason is added to each of them,
+    unless a job's last lines are missing.
     """
-    changes: list[tuple[float, float]] = []
-    before: dict[str, float] = {}
+    parts: list[tuple[float, float, float]] = []
+    last: dict[str, IopsSample] = {}
     for line in logs:
         if line.direction == direction:
-            start = max(before.get(line.job, span.first), span.first)
-            before[line.job] = line.at
+            start = max(last[line.job].at if line.job in last else span.first, span.first)
+            last[line.job] = line
             if line.at > start:
-                changes += [(line.at - PERIOD if line.at - start > GAP else start, line.iops), (line.at, -line.iops)]
-    total, count, rate = report.directions[direction].ios, 0.0, 0.0
+                parts.append((line.at - PERIOD if line.at - start > GAP else start, line.at, line.iops))
+    total, count, rate, end = report.directions[direction].ios, 0.0, 0.0, span.first + report.seconds
+    rest = [(line.at, end, line.iops) for line in last.values() if line.at < end]
+    is_complete = all(end - line.at <= GAP for line in last.values())
+    rounded = _rounded_off(total, [*parts, *rest], len(last)) if is_complete else 0.0
+    changes = [change for start, at, iops in parts for change in ((start, iops + rounded), (at, -iops - rounded))]
     cumulative = [(span.first, 0.0)]
     for at, change in sorted(changes):
         count = min(count + max(0.0, rate) * (at - cumulative[-1][0]), total)
         rate += change
         cumulative.append((at, count))
-    return CumulativeCurve([*cumulative, (max(cumulative[-1][0], span.first + report.seconds), total)])
+    return CumulativeCurve([*cumulative, (max(cumulative[-1][0], end), total)])
+
+
+def _rounded_off(total: float, parts: Sequence[tuple[float, float, float]], jobs: int) -> float:
+    """Return what the rates of parts (start, end, rate) lack on average of the total: 0 to 1, because fio rounds down to integers.
+
+    A job can do one more I/O after its last line. If more are lacking, rounding is not the reason.
+    """
+    seconds = sum(end - start for start, end, _ in parts)
+    lacking = total - sum(rate * (end - start) for start, end, rate in parts)
+    return min(1.0, lacking / seconds) if 0 < lacking <= seconds + jobs else 0.0
 
 
 def _first(report: FioReport, logs: Sequence[IopsSample], started: float) -> float:
@@ -303,8 +319,8 @@ class DirectionStats:
 class FioReport:
     """fio's report over its run after the ramp.
 
-    ``at`` is the instant of the report (seconds since the epoch). ``cpu`` is the CPU usage of the busiest job, user and
-    system, as a fraction of one CPU.
+    ``at`` is the instant of the report (seconds since the epoch). ``cpu`` is the CPU usage of a job, user and system, as a
+    fraction of one CPU: the mean of jobs that fio groups, the largest of others.
     """
 
     version: str

@@ -1,7 +1,7 @@
 """Driver for pgbench.
 
-``Load.options``: ``define:NAME`` (pgbench's -D NAME=value), ``seed`` (--random-seed), ``max_tries`` (--max-tries), ``latency_limit`` (-L,
-milliseconds), ``transactions`` (-t), ``delay`` (seconds before pgbench starts).
+``Load.options``: ``define:NAME`` (pgbench's -D NAME=value), ``connect`` (--connect), ``transactions`` (-t), ``delay`` (seconds before
+pgbench starts).
 
 **Counting.** Transactions are counted on a cumulative curve through pgbench's progress lines. Each line adds its rate times the time since
 the line before, and the total of the final report is the last point. The transactions of a window are the difference of the curve at
@@ -72,7 +72,6 @@ _LAG_PARTS = 30
 """Maximum number of parts of a window whose mean lags give the lag's growth."""
 _MIN_LAG_PARTS = 4
 
-_FLAGS = {"seed": "--random-seed", "max_tries": "--max-tries", "latency_limit": "--latency-limit"}
 _IN_ARGV = ("transactions", "delay")
 """Options that ``argv`` adds."""
 
@@ -380,10 +379,8 @@ def _options(load: Load) -> list[str]:
             raise UsageError(f"'{name}' is not a pgbench variable; use letters, digits and underscores, as in define:rows")
         elif option == "connect":
             argv.append("--connect")
-        elif option in _FLAGS:
-            argv.append(f"{_FLAGS[option]}={value}")
         else:
-            raise UsageError(f"pgbench has no option '{option}'; known: connect, define:NAME, {', '.join((*_FLAGS, *_IN_ARGV))}")
+            raise UsageError(f"pgbench has no option '{option}'; known: connect, define:NAME, {', '.join(_IN_ARGV)}")
     return argv
 
 

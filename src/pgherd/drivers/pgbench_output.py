@@ -16,7 +16,7 @@ from pgherd.model.result import Latency
 
 _PROGRESS = re.compile(
     r"^progress: (?P<at>\d+\.\d+) s, (?P<tps>\d+\.\d+) tps, lat (?P<latency>[\d.]+) ms stddev \S+, (?P<failed>\d+) failed"
-    r"(?:, lag (?P<lag>[\d.]+) ms)?(?:, (?P<skipped>\d+) skipped)?(?:, \d+ retried, (?P<retries>\d+) retries)?$",
+    r"(?:, lag (?P<lag>[\d.]+) ms)?(?:, (?P<skipped>\d+) skipped)?(?:, \d+ retried, \d+ retries)?$",
     re.MULTILINE,
 )
 _LOG_NAME = re.compile(r"log\.\d+(?:\.\d+)?")
@@ -37,7 +37,6 @@ class ProgressLine:
     failed: int
     lag: float | None = None
     skipped: int = 0
-    retries: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,6 @@ class PgbenchReport:
     latency: float | None = None
     lag: float | None = None
     lag_max: float | None = None
-    skipped: int = 0
-    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,6 @@ def read_progress(stderr: str) -> list[ProgressLine]:
             failed=int(match["failed"]),
             lag=None if match["lag"] is None else float(match["lag"]),
             skipped=int(match["skipped"] or 0),
-            retries=int(match["retries"] or 0),
         )
         for match in _PROGRESS.finditer(stderr)
     ]
@@ -124,8 +120,6 @@ def read_report(files: Mapping[str, str]) -> PgbenchReport:
         latency=_number(r"latency average = (\d+\.\d+) ms", stdout),
         lag=_number(r"rate limit schedule lag: avg (\d+\.\d+) \(max", stdout),
         lag_max=_number(r"rate limit schedule lag: avg \S+ \(max (\d+\.\d+)\) ms", stdout),
-        skipped=int(_number(r"number of transactions skipped: (\d+) ", stdout) or 0),
-        retries=int(_number(r"total number of retries: (\d+)$", stdout) or 0),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -96,6 +96,15 @@ class MemoryBalance(Model):
     unallocated: float
 
 
+def counter_increase(before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the increase of a statement's counters, or ``after`` if a smaller one shows that they were reset.
+
+    ``time_ms`` is a sum, whose rounding can differ. So it shows no reset of a statement without a further call.
+    """
+    found = {name: value - before[name] for name, value in after.items()}
+    return after if any(value < 0 for name, value in found.items() if name != "time_ms" or found["calls"]) else found
+
+
 class StatementCounters(Model):
     """Counters of pg_stat_statements of one statement, or their increase. ``time_ms`` is its time on the server, without planning."""
 
@@ -108,9 +117,10 @@ class StatementCounters(Model):
 
     def since(self, before: StatementCounters | None) -> StatementCounters:
         """Return the increase since ``before``. Counters that were reset count from zero."""
-        if before is None or before.calls > self.calls:
+        if before is None:
             return self
-        return StatementCounters(**{name: getattr(self, name) - getattr(before, name) for name in StatementCounters.model_fields})
+        fields = set(StatementCounters.model_fields)
+        return StatementCounters(**counter_increase(before.model_dump(include=fields), self.model_dump(include=fields)))
 
 
 class StatementUse(StatementCounters):

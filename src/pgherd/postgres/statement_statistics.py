@@ -19,7 +19,7 @@ TOP = 10
 """Statements that are kept of each server and phase."""
 OUTDATED = "pg_stat_statements is of an older PostgreSQL than the server, as after pg_upgrade"
 _MAX_TEXT = 1000
-_SCHEMA = """SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+_SCHEMA = """SELECT pg_catalog.quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
 WHERE e.extname = 'pg_stat_statements'"""
 _LOOK = "SELECT toplevel FROM {schema}.pg_stat_statements(false) LIMIT 1"
 _COUNTERS = """SELECT coalesce(queryid::text, ''), sum(calls)::bigint, sum(total_exec_time)::float8, sum(rows)::bigint,

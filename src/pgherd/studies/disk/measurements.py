@@ -47,7 +47,7 @@ class DiskMeasurement:
     ``latency`` maps mean, p50 … to ms. The mean is over all I/Os, a percentile is that of the slowest volume. A mix has its
     percentiles by direction (``read_p50``).
     ``device_io_share`` is the bytes that the devices moved ÷ the bytes that fio requested (None: not sampled).
-    ``job_cpu`` is the share of one CPU that the busiest fio job used, ``host_cpu`` the share of the host's CPU in use.
+    ``job_cpu`` is the mean share of one CPU that fio's jobs on the busiest volume used, ``host_cpu`` the share of the host's CPU in use.
     With several hosts, ``device_io_share`` is the lowest of them and ``host_cpu`` the highest.
     ``rates`` are reads and writes per second of the volume that reached least. ``by_direction`` sums them over all volumes.
     ``by_volume`` has the I/Os per second by volume name, summed over hosts.
