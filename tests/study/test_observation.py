@@ -245,6 +245,18 @@ def test_this_hosts_cpu_says_nothing_of_listed_servers_whose_own_is_unknown(opti
     assert listed(options, simulate, {"host": FULL, **here}, [], waits=waits)[0].bottleneck == "host-cpu", "their cgroups are here"
 
 
+def test_this_hosts_cpu_and_scheduler_are_not_those_of_servers_elsewhere(options: Build, simulate: Any) -> None:
+    counted = {"host": FULL | {"context_switches": 900.0, "procs_running": 3.0}}
+    unseen = listed(options, simulate, counted, [])[0]
+    assert (unseen.scheduler.switches_per_tx, unseen.scheduler.runnable, unseen.cpu.idle, unseen.cpu.total) == (None,) * 4
+    here = {f"container:s{n}": {"cpu.usage": 1.3} for n in range(3)}
+    seen = listed(options, simulate, counted | here, [])[0]
+    assert seen.scheduler.switches_per_tx == pytest.approx(900 / seen.throughput) and seen.scheduler.runnable == 3
+    assert (seen.cpu.idle, seen.cpu.total) == (0, 4), "their cgroups are here"
+    elsewhere = listed(options, simulate, counted | {"server-host:s0": IDLE}, [(f"s{n}", "h1") for n in range(3)])[0]
+    assert elsewhere.scheduler.runnable is None and elsewhere.cpu.idle == 3
+
+
 def test_servers_on_one_host_share_its_cpu_by_prometheus(options: Build, simulate: Any) -> None:
     views = [("s0", "h1"), ("s1", "h1"), ("s2", "h2")]
     metrics = {f"server-host:s{n}": FULL for n in range(3)} | {f"container:s{n}": {"cpu.usage": 1.5} for n in range(3)} | {"host": IDLE}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pgherd.analysis.stability import jain, min_max
+from pgherd.model.analysis import Thresholds
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
@@ -30,9 +31,8 @@ _UNKNOWN = (
 
 def _loaded_external(trial: Trial, number: int) -> list[str]:
     """Return the containers of external servers under load in a phase."""
-    targets = set(trial.phases[number].loads)
-    names = [c.name for address, _, c, _, _ in trial.deployment.databases() if c.runtime == "external" and str(address) in targets]
-    return list(dict.fromkeys(names))
+    loaded = {tuple(target.split("/")[:2]) for target in trial.phases[number].loads}
+    return [c.name for host, c in trial.deployment.containers() if c.runtime == "external" and (host.name, c.name) in loaded]
 
 
 def why_unseen(trial: Trial, number: int, phase: PhaseResult, *series: str) -> str:
@@ -62,6 +62,42 @@ def hosts_of_servers(trial: Trial, number: int, phase: PhaseResult) -> dict[str,
     Each server has an entity of its host. Of servers on one host, it is that of the first.
     """
     return _hosts(_loaded_external(trial, number), phase) or {HERE: []}
+
+
+def seen_hosts(trial: Trial, number: int, phase: PhaseResult) -> list[str]:
+    """Return the entities of the hosts of servers under load in a phase. Empty if one of them is not observed (``why_unseen``)."""
+    return [] if why_unseen(trial, number, phase) else list(hosts_of_servers(trial, number, phase))
+
+
+def host_sum(trial: Trial, number: int, phase: PhaseResult, name: str) -> float | None:
+    """Return the sum of a metric over the hosts of servers under load. None if one of them does not have it."""
+    return _sum(phase.metrics.get(host, {}).get(name) for host in seen_hosts(trial, number, phase))
+
+
+def host_device_sum(trial: Trial, number: int, phase: PhaseResult, *names: str) -> float | None:
+    """Return the sum of these metrics over the block devices of the hosts of servers under load. None if one of them does not have them."""
+    hosts = seen_hosts(trial, number, phase)
+    prefixes = ["disk:" if host == HERE else f"{DISK_OF}{host.removeprefix(HOST_OF)}/" for host in hosts]
+    return _sum(device_sum(phase, *names, prefix=prefix) for prefix in prefixes)
+
+
+def used_share(phase: PhaseResult, host: str = HERE) -> float | None:
+    """Return the used share of a host's CPUs, steal included. None if it was not measured."""
+    metrics, busy = phase.metrics.get(host, {}), phase.busy_cores(host)
+    if busy is None or "cpu.idle" not in metrics:
+        return None
+    used = busy + metrics.get("cpu.steal", 0.0)
+    total = used + metrics["cpu.idle"] + metrics.get("cpu.iowait", 0.0)
+    return used / total if total else None
+
+
+def clients_fill_host(limits: Thresholds, host_cores: float, phase: PhaseResult) -> bool:
+    """Return whether this host is full, or the drivers use all of the run's part of it. For clients of servers elsewhere."""
+    share = used_share(phase)
+    if share is None:
+        return False
+    drivers = math.fsum(metrics.get("cpu.usage", 0.0) for entity, metrics in phase.metrics.items() if entity.startswith("driver:"))
+    return share >= limits.host_full or drivers >= limits.host_full * host_cores
 
 
 def _hosts(containers: Iterable[str], phase: PhaseResult) -> dict[str, list[str]]:
@@ -105,8 +141,8 @@ class SchedulerUse:
 
     Attributes:
         throttled: share of quota periods in which the loaded containers were throttled.
-        runnable: mean number of runnable tasks on the host.
-        switches_per_tx: context switches of the host per transaction.
+        runnable: mean number of runnable tasks on the servers' hosts.
+        switches_per_tx: context switches of the servers' hosts per transaction.
         system_per_tx: system time of the loaded containers per transaction, in ms.
         client_per_tx: CPU time of the clients on the servers' host per transaction, in ms.
         under_50us: share of the transactions that took less than 0.05 ms.
@@ -161,7 +197,7 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
     for w, phase in zip(weights, result.phases, strict=True):
         for target in phase.targets:
             shares[target.target] = shares.get(target.target, 0.0) + w * target.throughput
-    cpu = _average([_cpu_breakdown(plan, phase) for plan, phase in zip(result.trial.phases, result.phases, strict=False)], weights)
+    cpu = _average([_cpu_breakdown(result.trial, number, phase) for number, phase in enumerate(result.phases)], weights)
     databases = int(result.trial.point.get("databases", len(shares)))
     limit = math.fsum(_cpu_limit(result.phases[-1], target) or options.vcpus for target in shares)
     given = None if cpu.loaded is None else cpu.loaded / limit
@@ -195,27 +231,29 @@ def _scheduler_use(result: TrialResult, throughput: float, clients: float | None
     if throughput <= 0:
         return SchedulerUse()
 
-    def mean(take: Callable[[PhaseResult], float | None]) -> float | None:
-        values = [(take(phase), phase.seconds) for phase in result.phases]
+    def mean(take: Callable[[int, PhaseResult], float | None]) -> float | None:
+        values = [(take(number, phase), phase.seconds) for number, phase in enumerate(result.phases)]
         if any(value is None for value, _ in values):
             return None
         return sum((value or 0.0) * seconds for value, seconds in values) / sum(seconds for _, seconds in values)
 
-    def loaded(phase: PhaseResult, name: str) -> float | None:
-        containers = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
-        values = [phase.metrics.get(f"container:{container}", {}).get(name) for container in containers]
-        return math.fsum(value or 0.0 for value in values) if values and None not in values else None
+    def of_hosts(name: str) -> float | None:
+        return mean(lambda number, phase: host_sum(result.trial, number, phase, name))
 
-    periods, throttled = mean(lambda phase: loaded(phase, "cpu.periods")), mean(lambda phase: loaded(phase, "cpu.throttled_periods"))
-    switches, system = (
-        mean(lambda phase: phase.metrics.get("host", {}).get("context_switches")),
-        mean(lambda phase: loaded(phase, "cpu.system")),
-    )
+    def loaded(name: str) -> float | None:
+        def of_phase(number: int, phase: PhaseResult) -> float | None:
+            containers = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
+            return _sum(phase.metrics.get(f"container:{container}", {}).get(name) for container in containers)
+
+        return mean(of_phase)
+
+    periods, throttled, system = loaded("cpu.periods"), loaded("cpu.throttled_periods"), loaded("cpu.system")
+    switches = of_hosts("context_switches")
     fast = [target.latency.under_50us for phase in result.phases for target in phase.targets]
     known = [share for share in fast if share is not None]
     return SchedulerUse(
         throttled=throttled / periods if periods and throttled is not None else None,
-        runnable=mean(lambda phase: phase.metrics.get("host", {}).get("procs_running")),
+        runnable=of_hosts("procs_running"),
         switches_per_tx=None if switches is None else switches / throughput,
         system_per_tx=None if system is None else 1000 * system / throughput,
         client_per_tx=None if clients is None else 1000 * clients / throughput,
@@ -261,19 +299,19 @@ def _nopm(result: TrialResult, weights: Sequence[float]) -> float | None:
     return sum(w * (rate or 0.0) for w, rate in zip(weights, rates, strict=True))
 
 
-def _cpu_breakdown(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
+def _cpu_breakdown(trial: Trial, number: int, phase: PhaseResult) -> CpuBreakdown:
     metrics = phase.metrics
     containers = {entity.removeprefix("container:"): m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "container:", m)}
     loaded_names = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
     measured = bool(loaded_names) and loaded_names <= set(containers)
-    inside, outside = _clients(plan, phase)
+    inside, outside = _clients(trial.phases[number], phase)
     backends = sum(m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "backend:", m))
     pgherd = metrics.get("pgherd", {}).get("cpu.usage")
     named = {entity.removeprefix("platform:"): m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "platform:", m)}
     if (for_io := kernel_io(phase)) is not None:
         named[KERNEL_IO_PART] = for_io
-    # The servers' hosts, which are not this one where Prometheus has their samples.
-    entities = list(_hosts(sorted(loaded_names), phase)) or [HERE]
+    # The servers' hosts are not this one where Prometheus has their samples, and unknown where nothing has.
+    entities = seen_hosts(trial, number, phase)
     busy = _sum(phase.busy_cores(entity) for entity in entities)
     steal, idle, iowait = (_sum(metrics.get(entity, {}).get(f"cpu.{name}") for entity in entities) for name in ("steal", "idle", "iowait"))
     total = None if busy is None or idle is None else busy + idle + (iowait or 0.0) + (steal or 0.0)
@@ -304,8 +342,9 @@ def _cpu_breakdown(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum. None if there are no values, or if one is None."""
     known = list(values)
-    return None if None in known else math.fsum(value or 0.0 for value in known)
+    return None if not known or None in known else math.fsum(value or 0.0 for value in known)
 
 
 def _has(entity: str, prefix: str, metrics: dict[str, float]) -> bool:
