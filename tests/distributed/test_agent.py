@@ -172,6 +172,7 @@ def test_a_trial_from_end_to_end(agent):
     assert drove.jump == 0.125 and 0 < drove.ready <= 2.0 and len(drove.spans) == 1
     counted = agent.results(PART, [(1.0, 2.0)], Thresholds())
     assert (counted.phases[0].start, counted.checks, counted.kills) == (1.0, ["judged"], (KILL,))
+    assert agent._deployer.distrusted, "a server was killed, though the trial finished"
     pieces, more = agent.collect()
     assert more is None and {piece.path: piece.data for piece in pieces} == {"drivers/stdout": b"tps " * 10, "samples/cpu.parquet": b""}
     agent.discard()

@@ -161,10 +161,13 @@ class Connection:
 
     def execute(self, statement, parameters):
         if self.lives == 0:
+            self.closed = True
             raise psycopg.OperationalError("the connection was lost")
         self.lives -= 1
         if statement == b"wrong":
             raise psycopg.errors.SyntaxError("no such statement")
+        if statement == b"slow":
+            raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
         return Cursor()
 
     def close(self):
@@ -193,12 +196,13 @@ def test_a_connection_is_kept_and_made_anew_once_it_is_lost(made):
     assert [connection.closed for _, connection in made] == [True, True, False]
 
 
-def test_a_wrong_statement_is_told_and_loses_no_connection(made):
+@pytest.mark.parametrize(("statement", "error"), [("wrong", psycopg.errors.SyntaxError), ("slow", psycopg.errors.QueryCanceled)])
+def test_a_statement_that_fails_is_sent_once_and_loses_no_connection(made, statement, error):
     connections = Connections()
-    with pytest.raises(psycopg.errors.SyntaxError):
-        connections.sql("host=a", "wrong")
     connections.sql("host=a", "select 1")
-    assert len(made) == 1
+    with pytest.raises(error):
+        connections.sql("host=a", statement)
+    assert [(connection.lives, connection.closed) for _, connection in made] == [(0, False)]
 
 
 def test_each_server_has_its_own_and_they_are_closed_by_name(made):

@@ -680,11 +680,15 @@ REMOTE = THEIRS | {
 }
 
 
-def from_prometheus(metrics, series, *, sparse=(), intents=("cpu-bound", "cached", "io-bound")):
-    view = PrometheusView(
-        container="c1", url="http://p:9090", match='instance=~"db1"', step=5.0, gaps=0, longest_gap=None, series=list(series),
+def seen_by_prometheus(container, series, sparse=()):
+    return PrometheusView(
+        container=container, url="http://p:9090", match='instance=~"db1"', step=5.0, gaps=0, longest_gap=None, series=list(series),
         sparse=list(sparse), missing=[], clock_ahead=0.0, seconds=0.01,
     )  # fmt: skip
+
+
+def from_prometheus(metrics, series, *, sparse=(), intents=("cpu-bound", "cached", "io-bound")):
+    view = seen_by_prometheus("c1", series, sparse)
     target = TargetResult(target=TARGET, driver="pgbench", transactions=10000, throughput=1000, failed=0, first=0, last=11)
     phase = PhaseResult(phase="steady", start=1, end=11, overlap=1, targets=[target], metrics=metrics, prometheus=[view])
     external = trial(intents, Load(threads=1, client_placement="outside"), "host=db1")
@@ -719,6 +723,18 @@ def test_an_oom_kill_at_the_border_of_the_window_counts(kills, result, observed)
     container = REMOTE["container:c1"] | {"memory.oom_kills": kills / 10}
     found = from_prometheus(REMOTE | {"container:c1": container}, NODE + CADVISOR)["no-oom-kill"]
     assert (found.result, found.observed) == (result, observed)
+
+
+def test_kills_of_one_server_count_though_another_has_no_series_for_them():
+    def checked(kills):
+        metrics = {"container:c1": {"memory.usage": 1e9, "memory.oom_kills": kills / 10}}
+        views = [seen_by_prometheus("c0", ()), seen_by_prometheus("c1", CADVISOR)]
+        phase = PhaseResult(phase="steady", start=1, end=11, overlap=1, targets=[], metrics=metrics, prometheus=views)
+        (check,) = judge_memory(trial(dsn="host=db1"), [phase], [], Thresholds())
+        return check
+
+    assert (checked(2.0).result, checked(2.0).observed) == ("fail", "c1: 2 processes killed")
+    assert checked(0.0).result == "unknown" and "of container c0 in the window" in checked(0.0).reason
 
 
 def test_a_missing_series_makes_a_check_unknown_by_its_name():

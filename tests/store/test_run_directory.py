@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.model.errors import PgherdError, RunDirectoryError, UsageError
-from pgherd.model.result import TrialResult
+from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.trial import Trial
 from pgherd.node.files import Directory
@@ -513,7 +513,7 @@ def test_special_files_hang_nobody(run, kind):
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 200_000, '{"a":' * 200_000, "[" + "0," * 2_000_000 + "0]", "[" + "{}," * 5_000_000 + "{}]"], ids=lambda text: text[:6]
+    "text", ["[" * 200_000, '{"a":' * 200_000, "[" + "0," * 6_000_000 + "0]", "[" + "{}," * 6_000_000 + "{}]"], ids=lambda text: text[:6]
 )
 def test_hostile_json_is_refused_in_little_time_and_memory(run, text):
     run.begin_trial("0001")
@@ -527,6 +527,14 @@ def test_hostile_json_is_refused_in_little_time_and_memory(run, text):
             read()
     assert time.process_time() - began < 10 and tracemalloc.get_traced_memory()[1] < 200e6
     tracemalloc.stop()
+
+
+def test_a_trial_of_three_hours_with_a_hundred_databases_is_read(run):
+    target = {"target": "local/db/pg/bench", "driver": "pgbench", "transactions": 1, "throughput": 1, "first": 1, "last": 2}
+    phase = {"phase": "load", "start": 1, "end": 2, "overlap": 1, "targets": [{**target, "per_second": [0.0] * (100 * 3 * 3600)}]}
+    run.begin_trial("0001")
+    run.finish_trial(result(1).model_copy(update={"phases": [PhaseResult.model_validate(phase)]}))
+    assert len(run.results()[0].phases[0].targets[0].per_second) == 1_080_000
 
 
 def test_a_sparse_record_is_not_read(run):

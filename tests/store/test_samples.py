@@ -134,6 +134,17 @@ def test_old_names_of_metrics_and_entities_are_read_as_those_of_today(tmp_path):
     assert read_samples(tmp_path, "cgroup_memory", "memory.refault_file") == []
 
 
+def test_a_run_that_was_resumed_has_old_and_new_names_in_one_column(tmp_path):
+    files = []
+    for number, name in enumerate(("ctxt", "context_switches")):
+        (tmp_path / name).mkdir()
+        files += map(str, write_samples(tmp_path / name, [(float(number), "cpu", "host", {name: 10.0 + number, "cpu.user": 1.0})]))
+    with open_database(threads=1) as database:
+        rows = read_relation(database, files)
+        assert sorted(rows.columns) == ["context_switches", "cpu.user", "entity", "filename", "t"]
+        assert sorted(rows.select("context_switches").fetchall()) == [(10.0,), (11.0,)]
+
+
 # ---- files of another user
 
 

@@ -160,6 +160,8 @@ class Connections:
             try:
                 return _rows(cached, statement, parameters)
             except psycopg.OperationalError:
+                if not cached.closed:  # the server ended the statement only, for example by its time limit
+                    raise
                 self.close(conninfo)
                 if conninfo in self._interrupted:
                     raise

@@ -26,15 +26,17 @@ def judge_memory(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[Oo
     seen = {f"container:{c.name}" for _, c in trial.deployment.containers() if c.runtime == "external"}
     if not (counted or kills or any("memory.usage" in one.metrics.get(entity, {}) for one in phases for entity in seen)):
         return []
+    unseen = ""
     for phase, view in [(one, view) for one in phases for view in one.prometheus]:
         if CONTAINER_OOM not in view.series:
-            reason = f"Prometheus at {view.url} has no {CONTAINER_OOM} of container {view.container} in the window"
-            return [check_of(NO_OOM_KILL, None, "not seen", "no OOM kill", reason)]
+            unseen = f"Prometheus at {view.url} has no {CONTAINER_OOM} of container {view.container} in the window"
         # A kill between two samples around a border of the window counts in part.
-        if (killed := phase.metrics[f"container:{view.container}"]["memory.oom_kills"] * phase.seconds) > 0:
+        elif (killed := phase.metrics[f"container:{view.container}"]["memory.oom_kills"] * phase.seconds) > 0:
             kills = [*kills, OomKill(container=view.container, processes=max(1, round(killed)), time=phase.end)]
     checks = [_accounted(phases, thresholds)] if any(phase.memory is not None for phase in phases) else []
-    if phases or kills:  # a trial that failed for a different reason gives no information on memory
+    if unseen and not kills:
+        checks.append(check_of(NO_OOM_KILL, None, "not seen", "no OOM kill", unseen))
+    elif phases or kills:  # a trial that failed for a different reason gives no information on memory
         checks.append(_no_oom_kill(kills))
     return checks
 

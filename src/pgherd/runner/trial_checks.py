@@ -22,7 +22,7 @@ from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
 from pgherd.study.kernel_io import KERNEL_IO_PART, kernel_io
 from pgherd.study.objectives import lag_excess, least_completed
-from pgherd.study.observation import DISK_OF, HERE, HOST_OF, MANAGER_PART, device_sum, hosts_of_servers, seconds_of, why_unseen
+from pgherd.study.observation import HERE, MANAGER_PART, host_device_sum, hosts_of_servers, seconds_of, why_unseen
 
 _SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
 
@@ -92,14 +92,6 @@ def _host_utilization(phase: PhaseResult, facts: HostFacts, host: str = HERE) ->
     """Return the used share of the host's CPUs, including steal, or None if unknown."""
     busy = phase.busy_cores(host)
     return None if busy is None else busy / _cpus(phase, facts, host) + (_steal_share(phase, facts, host) or 0.0)
-
-
-def _reads(trial: Trial, number: int, phase: PhaseResult) -> float | None:
-    """Return the read requests of the devices of the servers' hosts, or None if unknown."""
-    hosts = hosts_of_servers(trial, number, phase)
-    prefixes = ["disk:" if host == HERE else f"{DISK_OF}{host.removeprefix(HOST_OF)}/" for host in hosts]
-    reads = [device_sum(phase, "reads", prefix=prefix) for prefix in prefixes]
-    return None if None in reads else sum(read or 0.0 for read in reads)
 
 
 def _budget(trial: Trial, facts: HostFacts) -> float:
@@ -178,7 +170,7 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
             missed += read
     # Disks of an unseen server cannot be observed, but they served at most as many reads as the server missed blocks.
     unseen_disks = why_unseen(trial, number, phase, NODE_READS)
-    reads = missed if unseen_disks else _reads(trial, number, phase)
+    reads = missed if unseen_disks else host_device_sum(trial, number, phase, "reads")
     if not ratios or reads is None or phase.throughput <= 0:
         return check_of("cached", None, "no buffer statistics or device counters", expected, "they could not be read", validity=True)
     # The devices serve the whole host. The databases caused at most as many reads as they missed blocks.
@@ -195,7 +187,7 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
 def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"≥ {limits.min_device_reads:g} device reads per transaction"
     unknown = why_unseen(trial, number, phase, NODE_READS)
-    reads = None if unknown else _reads(trial, number, phase)
+    reads = None if unknown else host_device_sum(trial, number, phase, "reads")
     if reads is None or phase.throughput <= 0:
         return check_of("io-bound", None, "device counters not seen", expected, unknown or "/proc/diskstats has no device", validity=True)
     missed = [metrics.get("db.blks_read") for _, metrics in _servers(trial, number, phase)]

@@ -160,14 +160,20 @@ _ROWS = "SELECT any_value(row_group_num_rows) FROM parquet_metadata($file) GROUP
 
 
 def read_relation(database: duckdb.DuckDBPyConnection, files: Sequence[str]) -> duckdb.DuckDBPyRelation:
-    """Return the rows of sample files, with names of today and a column ``filename``. All files are of one version of pgherd."""
+    """Return the rows of sample files, with names of today and a column ``filename``.
+
+    A run that was resumed with another version of pgherd has former names in some files and present ones in the others.
+    """
     import duckdb
 
     rows = database.read_parquet([escape(file) for file in files], union_by_name=True, filename=True)
     entity = duckdb.SQLExpression(_ENTITY).alias("entity")
-    values = [column for column in rows.columns if column not in ("entity", "filename")]
-    columns = [duckdb.ColumnExpression(column).cast("DOUBLE").alias(METRICS.get(column, column)) for column in values]
-    return rows.select(entity, *columns, duckdb.ColumnExpression("filename"))
+    columns: dict[str, list[duckdb.Expression]] = {}
+    for column in rows.columns:
+        if column not in ("entity", "filename"):
+            columns.setdefault(METRICS.get(column, column), []).append(duckdb.ColumnExpression(column).cast("DOUBLE"))
+    values = [duckdb.CoalesceOperator(*cells).alias(name) for name, cells in columns.items()]
+    return rows.select(entity, *values, duckdb.ColumnExpression("filename"))
 
 
 _ENTITY = "left(CASE split_part(entity, ':', 1) {} ELSE entity END, {})".format(

@@ -283,6 +283,14 @@ def test_a_server_that_died_is_named_with_its_last_words_and_restored(deployer, 
     assert deployer.apply(trial("a", "b"))[1] == "1 kept, 1 restored", "it died between two trials"
 
 
+def test_a_trial_whose_memory_is_no_longer_locked_fails(deployer):
+    deployer.apply(trial("a"))
+    deployer.check()
+    deployer._budget._process = SimpleNamespace(poll=lambda: -9)
+    with pytest.raises(TrialError, match="the process that locks memory ended during the trial"):
+        deployer.check()
+
+
 def test_what_the_kernel_killed_for_memory_is_said_once(deployer, session, tmp_path):
     session.runtime("process").groups["memory"] = str(tmp_path)
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")

@@ -48,13 +48,16 @@ class Groups:
 
 
 class Held:
-    pid = 77
+    pid, code = 77, None
 
     def __init__(self, finished):
         self.done = finished
 
     def signal(self, number):
         self.done.append(("signal", number))
+
+    def poll(self):
+        return self.code
 
     def wait(self, timeout):
         return -9
@@ -123,6 +126,29 @@ def test_or_locked_memory_beside_the_containers(make):
     budget.close()
     assert budget.views() == [] and groups.done[-1] == ("destroy", "locked-memory")
     budget.close()
+
+
+def test_a_lock_that_was_refused_or_has_ended_is_made_again(make, monkeypatch):
+    budget, groups = make()
+    wanted = trial(500, "mlock")
+    budget.apply(wanted, [])
+    assert not budget.differs(wanted)
+
+    def refuse(*_):
+        raise CapabilityError("it is in use")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.locked_memory, "hold", refuse)
+        with pytest.raises(TrialError, match="300 MB of memory for all containers cannot be set: it is in use"):
+            budget.apply(trial(300, "mlock"), [])
+    assert budget.differs(wanted), "its lock ended for that of the next"
+    budget.apply(wanted, [])
+    assert groups.done[-1] == ("hold", 300) and not budget.differs(wanted)
+    budget.check()
+    budget._process.code = -9
+    assert budget.differs(wanted)
+    with pytest.raises(TrialError, match=r"the process that locks memory ended during the trial \(exit code -9"):
+        budget.check()
 
 
 def test_with_swap_of_its_own_memory_is_taken_away_once_the_servers_are_warm(make):

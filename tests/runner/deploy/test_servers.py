@@ -588,3 +588,21 @@ def test_a_trials_kills_are_what_its_groups_have_counted_since_it_began(tmp_path
     kills.forget("db1")
     kills.begin()
     assert [item.processes for item in kills.seen(groups)] == [3], "a new group counts from the start"
+
+
+@pytest.mark.parametrize("between_trials", [True, False])
+def test_a_group_that_was_made_again_counts_from_the_start(tmp_path, monkeypatch, between_trials):
+    """An external server was killed, and restarts in a new group of the same path."""
+    monkeypatch.setattr(module.cgroup_memory, "victims", lambda node, since: [])
+    events, kills, groups = tmp_path / "memory.events", MemoryKills(LocalNode()), {"db1": {"v2": str(tmp_path)}}
+    events.write_text("oom_kill 5\n")
+    kills.begin()
+    kills.watch(groups)
+    events.write_text("oom_kill 6\n")
+    assert [item.processes for item in kills.seen(groups)] == [1]
+    kills.begin()
+    if between_trials:
+        events.write_text("oom_kill 0\n")
+    kills.watch(groups)
+    events.write_text("oom_kill 6\n" if between_trials else "oom_kill 1\n")
+    assert [item.processes for item in kills.seen(groups)] == [6 if between_trials else 1]

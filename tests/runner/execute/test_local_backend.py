@@ -97,6 +97,16 @@ def test_consistency_is_checked_where_it_was_asked_for(tmp_path):
     assert asked == [checked]
 
 
+def test_after_an_oom_kill_no_server_is_trusted_though_no_driver_has_noticed(tmp_path):
+    deployer = FakeDeployer(tmp_path)
+    deployer.oom_kills = tuple
+    completed(deployer, TRIAL, [])
+    assert not deployer.distrusted
+    del deployer.oom_kills
+    completed(deployer, TRIAL, [])
+    assert deployer.distrusted
+
+
 def test_what_was_up_for_the_phases_alone_is_ended_before_anything_is_read(tmp_path):
     deployer, order = FakeDeployer(tmp_path), []
     deployer.stop_phase_targets = lambda: order.append("stopped")

@@ -291,9 +291,10 @@ class Deployer:
         )
 
     def check(self) -> None:
-        """Raise TrialError, with the end of its log, if a server or another target has died."""
+        """Raise TrialError, with the end of its log, if a server or another target has died, or the memory-locking process."""
         self._targets.check()
         self._guests.check()
+        self._budget.check()
         for key in self._undos:
             if not self._instances[key].running:
                 raise TrialError(f"server {'/'.join(key)} {self._instances[key].ending()} during the trial; {self._error_text(key)}")

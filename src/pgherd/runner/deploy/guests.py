@@ -395,7 +395,7 @@ class Guests:
         )
 
     def kills(self) -> tuple[OomKill, ...]:
-        """Return the OOM kills by the guests' kernels since boot. A guest is booted again after such a trial."""
+        """Return the OOM kills by the guests' kernels since boot. A guest is booted again after such a trial (``mark_unhealthy``)."""
         now = self._session.node.now()
         machines = self._runtime.machines() if self._booted else {}
         killed = {name: machine.oom_kills() for name, machine in machines.items()}

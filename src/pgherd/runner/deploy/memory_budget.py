@@ -55,7 +55,7 @@ class MemoryBudget:
         Raises TrialError if it requests more than the run has.
         """
         requested = self._requested(trial)
-        if requested != (self._current or (self._run_memory, "cgroup-limit")) or self._pending_limit:
+        if requested != (self._current or (self._run_memory, "cgroup-limit")) or self._pending_limit or self._lock_end() is not None:
             return True
         return trial.state != "warm" and self._lowered_after_warmup(requested[0])
 
@@ -92,10 +92,11 @@ class MemoryBudget:
         """
         self.drop(directories)
         memory, staging = self._requested(trial)
+        self._pending_limit = True  # also if the kernel refuses it: the previous limit ends here
         self.close()
-        self._pending_limit = self._lowered_after_warmup(memory)
-        self._change(*((self._run_memory, "cgroup-limit") if self._pending_limit else (memory, staging)))
-        self._current = (memory, staging)
+        later = self._lowered_after_warmup(memory)
+        self._change(*((self._run_memory, "cgroup-limit") if later else (memory, staging)))
+        self._current, self._pending_limit = (memory, staging), later
 
     def tighten(self) -> None:
         """Lower the limit to the trial's, after the servers were warmed up.
@@ -120,6 +121,16 @@ class MemoryBudget:
                 self._lock_memory(runtime, self._run_memory - memory)
         except CapabilityError as error:
             raise TrialError(f"{format_bytes(memory)} of memory for all containers cannot be set: {error}") from None
+
+    def check(self) -> None:
+        """Raise TrialError if the memory-locking process has ended: the containers have had its memory since."""
+        code = self._lock_end()
+        if code is not None:
+            raise TrialError(f"the process that locks memory ended during the trial (exit code {code}, possibly after an OOM kill)")
+
+    def _lock_end(self) -> int | None:
+        """Return the exit code of the memory-locking process, or None if it runs or there is none."""
+        return None if self._process is None else self._process.poll()
 
     def drop(self, directories: Iterable[str]) -> None:
         """Reset the page cache as for a fresh container: no pages of these directories, no charges in the cgroups."""

@@ -396,8 +396,8 @@ def memory_kill_message(container: str, kills: int) -> str:
 
 
 class MemoryKills:
-    """OOM kills in a run's containers. A cgroup's counter never decreases, so new kills are its increase since the last
-    reading.
+    """OOM kills in a run's containers: the increase of each cgroup's counter since the last reading. A counter that has fallen is of
+    a new cgroup, as after an external server has restarted, and counts from 0.
     """
 
     def __init__(self, node: Node) -> None:
@@ -414,16 +414,18 @@ class MemoryKills:
     def watch(self, containers: Mapping[str, Mapping[str, str]]) -> None:
         """Count new kills in cgroups that existed before the run, by container."""
         for name, groups in containers.items():
-            self._counted.setdefault(name, cgroup_memory.oom_kills(self._node, groups))
+            total = cgroup_memory.oom_kills(self._node, groups)
+            self._counted[name] = min(self._counted.get(name, total), total)
 
     def poll(self, container: str, groups: Mapping[str, str]) -> int:
         """Record and return the number of OOM kills in a container since the last call."""
         total = cgroup_memory.oom_kills(self._node, groups)
-        new = total - self._counted.get(container, 0)
+        counted = self._counted.get(container, 0)
+        new = total - counted if total >= counted else total
         self._counted[container] = total
         if new > 0:
             self._seen.append(OomKill(container=container, processes=new, time=self._node.now()))
-        return max(new, 0)
+        return new
 
     def seen(self, containers: Mapping[str, Mapping[str, str]]) -> tuple[OomKill, ...]:
         """Return all OOM kills of this trial, after one more reading of these containers (name → cgroups)."""

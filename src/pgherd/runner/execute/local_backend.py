@@ -102,7 +102,7 @@ class LocalDeployment(Protocol):
         ...
 
     def mark_unhealthy(self) -> None:
-        """Mark all running servers unhealthy after a failed trial."""
+        """Mark all running servers unhealthy, after a failed trial or an OOM kill."""
         ...
 
     def settings(self, target: str | None = None) -> dict[str, str]:
@@ -157,6 +157,8 @@ class LocalBackend:
 def completed(deployer: LocalDeployment, trial: Trial, played: Sequence[PhaseResult]) -> tuple[list[PhaseResult], tuple[OomKill, ...]]:
     """Add readings that are read once to the phases, check consistency, and return the OOM kills too.
 
+    After an OOM kill all servers are marked unhealthy. It may have ended processes of a server without ending a driver.
+
     Raises:
         TrialError: a database is inconsistent.
     """
@@ -165,7 +167,10 @@ def completed(deployer: LocalDeployment, trial: Trial, played: Sequence[PhaseRes
     results = [_with(phase, readings) for phase in played]
     if any(database.verify for *_, database in trial.deployment.databases()):
         deployer.verify(trial)
-    return results, deployer.oom_kills()
+    kills = deployer.oom_kills()
+    if kills:
+        deployer.mark_unhealthy()
+    return results, kills
 
 
 def _with(phase: PhaseResult, readings: dict[str, dict[str, float]]) -> PhaseResult:
