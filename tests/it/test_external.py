@@ -31,6 +31,7 @@ from pgherd.node.protocol import Command
 from pgherd.postgres import external_server, installations
 from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.instance import Instance, initdb
+from pgherd.postgres.relation_files import Relations
 from reports import CONNECTIONS, DATABASE_NAMES, POOLERS, Connection, DatabaseName, Pooler
 
 NODE = LocalNode()
@@ -260,6 +261,27 @@ def test_our_sessions_cannot_write(theirs, tmp_path, monkeypatch):
         assert one.differing()["work_mem"] == "5MB"
     finally:
         one.disconnect()
+
+
+def test_functions_that_another_role_planted_do_not_run(theirs, tmp_path):
+    """PostgreSQL prefers them to its functions, because their arguments fit better. The tables of pgbench may be views that call them."""
+    planted = ("pg_has_role(name, text, text)", "pg_relation_size(oid)", "pg_relation_filepath(oid)", "planted()")
+    for function in planted:
+        theirs.sql(f"CREATE FUNCTION public.{function} RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RAISE ''planted''; END'")
+    theirs.sql("CREATE SCHEMA planted; CREATE VIEW planted.pgbench_branches AS SELECT public.planted()")
+    one = ExternalServer(NODE, external_server.normalize_dsn(theirs.dsn("postgres")), name="a/pg", passfile=str(tmp_path / "passfile"))
+    try:
+        assert external_server.read_database_info(theirs.dsn("postgres")).scale == 1
+        assert Relations(one.sql).all
+        assert one.sql("SHOW search_path") == [("pg_catalog",)], "of pgherd's sessions"
+        assert "search_path" not in one.address().environment["PGOPTIONS"], "not of the load's"
+        views = external_server.normalize_dsn(f"{theirs.dsn('postgres')} options='-c search_path=planted,public'")
+        assert external_server.read_database_info(views).missing == ("pgbench_branches",)
+    finally:
+        one.disconnect()
+        theirs.sql("DROP SCHEMA planted CASCADE")
+        for function in planted:
+            theirs.sql(f"DROP FUNCTION public.{function}")
 
 
 def test_options_of_the_user_stay(theirs, tmp_path):

@@ -1,5 +1,8 @@
 """External servers: DSNs and requirements of a load. tests/it/test_external.py uses a real server."""
 
+from types import SimpleNamespace
+
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +40,67 @@ def test_a_load_that_can_run():
 def test_a_load_that_cannot_run_is_refused_with_what_to_do(changes, requested, message):
     with pytest.raises(UsageError, match=message):
         external_server.require_reachable(info(**changes), **{"builtin": True, "writes": False, "scale": None} | requested)
+
+
+class Refusing:
+    """Connection without a pooler whose server refuses statements that contain ``refused``."""
+
+    info = SimpleNamespace(server_version=170002, parameter_status=lambda _: "17.2 (Debian)", dbname="app")
+
+    def __init__(self, refused, error):
+        self.refused, self.error, self.executed = refused, error, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def cursor(self, **_):
+        return self
+
+    def execute(self, statement, parameters=None):
+        self.executed.append(statement.decode())
+        if self.refused in statement.decode():
+            raise self.error
+        return SimpleNamespace(fetchone=lambda: (1,), fetchall=lambda: [{"one": 1}])
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    def make(refused, error):
+        connection = Refusing(refused, error)
+        monkeypatch.setattr(external_server, "_connect", lambda dsn, **_: external_server._Session(connection, None, ""))
+        return connection
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (psycopg.errors.InsufficientPrivilege("permission denied"), "permission denied; connect as .* member of pg_monitor$"),
+        (psycopg.errors.QueryCanceled("canceling statement due to statement timeout"), "DSN host=h: .* statement timeout$"),
+        (psycopg.errors.ObjectNotInPrerequisiteState("26 columns\nHINT:  Run ALTER"), "26 columns HINT: Run ALTER$"),
+        (psycopg.errors.SerializationFailure("conflict with recovery"), "conflict with recovery$"),
+    ],
+)
+def test_an_error_of_the_server_is_one_message(refusing, error, message):
+    refusing("status()", error)
+    with pytest.raises(UsageError, match=message):
+        external_server.ask("host=h", ["SELECT 1", "SELECT * FROM status()"], option="DSN")
+
+
+def test_an_error_of_the_server_while_it_is_examined_is_one_message(refusing):
+    refusing("pg_database_size", psycopg.errors.QueryCanceled("canceling statement due to statement timeout"))
+    with pytest.raises(UsageError, match="--dsn host=h: canceling statement due to statement timeout$"):
+        external_server.read_database_info("host=h")
+
+
+def test_statements_find_postgresqls_objects_only(refusing):
+    connection = refusing("nothing", None)
+    assert external_server.ask("host=h", ["SELECT 1"])[1] == [[{"one": 1}]]
+    assert connection.executed == ["SHOW server_version", "SET search_path=pg_catalog", "SELECT 1"]
 
 
 def test_a_password_file_is_as_libpq_reads_it(tmp_path):

@@ -187,8 +187,8 @@ _REFUSED_OPTIONS = ("unsupported startup parameter", "doesn't support command-li
 """Parts of the messages with which PgBouncer and RDS Proxy refuse startup options. PostgreSQL has no such message."""
 # Sources of a setting, in pg_settings, that apply to all sessions of a user.
 _PERSISTENT = frozenset(("configuration file", "command line", "environment variable", "global", "database", "user", "database user"))
-_STATE = """SELECT current_setting('transaction_read_only'), source, pg_backend_pid()
-FROM pg_settings WHERE name = 'default_transaction_read_only'"""
+_STATE = """SELECT pg_catalog.current_setting('transaction_read_only'), source, pg_catalog.pg_backend_pid()
+FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'default_transaction_read_only'"""
 _SESSIONS = 2
 """Sessions that are tried behind a pooler at the same time."""
 _REPEATS = 2

@@ -48,12 +48,18 @@ _READ_TABLES = TABLES[:2]
 _CONNECT_TIMEOUT_S = 10
 _SESSION = {"application_name": "pgherd", "client_encoding": "utf8"}
 """Parameters of pgherd's sessions. Without an encoding, psycopg returns bytes from a database of encoding SQL_ASCII."""
+_SEARCH_PATH = "search_path=pg_catalog"
+"""Setting of pgherd's sessions. PostgreSQL prefers functions and operators of other schemas if their arguments fit better. They would run
+with the rights of the DSN's user."""
 # Settings whose values may contain secrets, besides those with such a name.
 _SECRET_SETTING = re.compile(r"conninfo|_command$")
 _DRIVER_TIMEOUT_S = 60.0
 
 READ_ONLY_PROBE = "SELECT 1 / (current_setting('transaction_read_only') = 'on')::int;\n"
 """pgbench script that fails in a session that may write."""
+# pgherd counts the rows of pgbench_branches. A view may call functions, which would run with the rights of the DSN's user.
+_TABLE = """SELECT oid FROM pg_class
+WHERE oid = pg_catalog.to_regclass(%s)::oid AND NOT (relname = 'pgbench_branches' AND relkind = 'v')"""
 _IDENTITY = "SELECT extract(epoch FROM pg_postmaster_start_time())::text, current_database()::text"
 _PROBE_FAILED = "division by zero"
 
@@ -189,34 +195,39 @@ def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn",
     import psycopg
 
     session = _connect(dsn, read_only=not writes, option=option)
+    try:
+        with session.connection:
+            return _database_info(session, dsn, writes=writes, option=option, node=node)
+    except psycopg.Error as error:
+        raise UsageError(f"{option} {dsn}: {_error_text(error)}") from None
+
+
+def _database_info(session: _Session, dsn: str, *, writes: bool, option: str, node: Node | None) -> ExternalDatabaseInfo:
+    import psycopg
+
     connection = session.connection
-    with connection:
-        major = connection.info.server_version // 10000
-        version = str(_value(connection, "SHOW server_version")).split()[0]
-        if major not in SUPPORTED:
-            raise UsageError(
-                f"{option} {dsn} is PostgreSQL {version}, which is not supported; pgherd works with {SUPPORTED[0]} to {SUPPORTED[-1]}"
-            )
-        missing = tuple(name for name in TABLES if _value(connection, "SELECT to_regclass(%s)", [name]) is None)
-        try:
-            scale = None if set(missing) & set(_READ_TABLES) else int(_value(connection, "SELECT count(*) FROM pgbench_branches"))
-        except psycopg.Error as error:
-            raise UsageError(f"{option} {dsn}: pgbench's tables cannot be read: {_error_text(error)}; grant SELECT on them") from None
-        return ExternalDatabaseInfo(
-            dsn=dsn,
-            version=version,
-            major=major,
-            database=connection.info.dbname,
-            bytes=int(_value(connection, "SELECT pg_database_size(current_database())")),
-            scale=scale,
-            missing=missing,
-            read_only=_why_read_only(connection) if writes else "",
-            pooler=session.pooler,
-            pid=_server_pid(node, session),
-            host=connection.info.host or connection.info.hostaddr,
-            facts=read_facts(connection),
-            activity=_activity(connection),
-        )
+    version = _supported_version(connection, dsn, option)
+    missing = tuple(name for name in TABLES if _value(connection, _TABLE, [name]) is None)
+    try:
+        scale = None if set(missing) & set(_READ_TABLES) else int(_value(connection, "SELECT count(*) FROM pgbench_branches"))
+    except psycopg.Error as error:
+        raise UsageError(f"{option} {dsn}: pgbench's tables cannot be read: {_error_text(error)}; grant SELECT on them") from None
+    _hide_other_schemas(session)
+    return ExternalDatabaseInfo(
+        dsn=dsn,
+        version=version,
+        major=connection.info.server_version // 10000,
+        database=connection.info.dbname,
+        bytes=int(_value(connection, "SELECT pg_database_size(current_database())")),
+        scale=scale,
+        missing=missing,
+        read_only=_why_read_only(connection) if writes else "",
+        pooler=session.pooler,
+        pid=_server_pid(node, session),
+        host=connection.info.host or connection.info.hostaddr,
+        facts=read_facts(connection),
+        activity=_activity(connection),
+    )
 
 
 def ask(dsn: str, statements: Sequence[str], *, option: str = "--dsn") -> tuple[str, list[list[dict[str, Any]]]]:
@@ -226,22 +237,21 @@ def ask(dsn: str, statements: Sequence[str], *, option: str = "--dsn") -> tuple[
         The server's version, and the rows of each statement by column.
 
     Raises:
-        UsageError: The connection fails, the version is not supported, or the user lacks privileges.
+        UsageError: The connection or a statement fails, the version is not supported, or the user lacks privileges.
     """
     import psycopg
     from psycopg.rows import dict_row
 
-    with _connect(dsn, option=option).connection as connection:
-        version = str(_value(connection, "SHOW server_version")).split()[0]
-        if connection.info.server_version // 10000 not in SUPPORTED:
-            raise UsageError(
-                f"{option} {dsn} is PostgreSQL {version}, which is not supported; pgherd works with {SUPPORTED[0]} to {SUPPORTED[-1]}"
-            )
-        try:
-            with connection.cursor(row_factory=dict_row) as cursor:
-                return version, [cursor.execute(statement.encode()).fetchall() for statement in statements]
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise UsageError(f"{option} {dsn}: {_error_text(error)}; connect as a superuser or a member of pg_monitor") from None
+    session = _connect(dsn, option=option)
+    try:
+        with session.connection as connection, connection.cursor(row_factory=dict_row) as cursor:
+            version = _supported_version(connection, dsn, option)
+            _hide_other_schemas(session)
+            return version, [cursor.execute(statement.encode()).fetchall() for statement in statements]
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise UsageError(f"{option} {dsn}: {_error_text(error)}; connect as a superuser or a member of pg_monitor") from None
+    except psycopg.Error as error:
+        raise UsageError(f"{option} {dsn}: {_error_text(error)}") from None
 
 
 def connect_read_only(dsn: str, *, option: str = "--dsn") -> psycopg.Connection[tuple[Any, ...]]:
@@ -251,12 +261,7 @@ def connect_read_only(dsn: str, *, option: str = "--dsn") -> psycopg.Connection[
         UsageError: The connection fails, sessions may write, or the version is not supported.
     """
     connection = _connect(dsn, option=option).connection
-    if connection.info.server_version // 10000 not in SUPPORTED:
-        version = connection.info.parameter_status("server_version")
-        connection.close()
-        raise UsageError(
-            f"{option} {dsn} is PostgreSQL {version}, which is not supported; pgherd works with {SUPPORTED[0]} to {SUPPORTED[-1]}"
-        )
+    _supported_version(connection, dsn, option)
     return connection
 
 
@@ -324,6 +329,7 @@ class ExternalServer:
         session = _connect(dsn, required=not allow_writes)
         self.pooler, self._may_write = session.pooler, session.may_write
         with session.connection as connection:
+            _hide_other_schemas(session)
             self.pid = _server_pid(node, session)
             info = connection.info
             self._protection = "" if self.pooler is not None else _protection(connection, query_timeout)
@@ -393,7 +399,8 @@ class ExternalServer:
             return self._direct.conninfo()
         from psycopg.conninfo import make_conninfo
 
-        pgherds = {**_SESSION, "options": self._options(read_only=True)}
+        options = self._options(read_only=True)
+        pgherds = {**_SESSION, "options": options and f"{options} -c {_SEARCH_PATH}"}
         timeout = {"connect_timeout": str(_CONNECT_TIMEOUT_S)}
         address = {"host": self._host, "port": str(self._port), "user": self._user, "dbname": self._database}
         chosen = {"target_session_attrs": "any"}  # otherwise PGTARGETSESSIONATTRS would judge the chosen host by read-only sessions
@@ -467,6 +474,22 @@ def _connect(dsn: str, *, read_only: bool = True, required: bool = True, option:
         return _allowed(_Session(_open(dsn, options=""), found, may_write), dsn, required=read_only and required, option=option)
     except psycopg.Error as error:
         raise UsageError(_no_connection(dsn, error, option)) from None
+
+
+def _supported_version(connection: psycopg.Connection[Any], dsn: str, option: str) -> str:
+    """Return the server's version. If it is not supported, close the connection and raise UsageError."""
+    version = str(_value(connection, "SHOW server_version")).split()[0]  # a pooler may keep the parameter of an earlier start
+    if connection.info.server_version // 10000 not in SUPPORTED:
+        connection.close()
+        raise UsageError(
+            f"{option} {dsn} is PostgreSQL {version}, which is not supported; pgherd works with {SUPPORTED[0]} to {SUPPORTED[-1]}"
+        )
+    return version
+
+
+def _hide_other_schemas(session: _Session) -> None:
+    if session.pooler is None:  # behind one it would stay in a session that clients share
+        session.connection.execute(f"SET {_SEARCH_PATH}".encode())
 
 
 def _server_pid(node: Node | None, session: _Session) -> int:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     import psycopg
 
 _FACTS = """SELECT current_user,
-       pg_has_role(current_user, 'pg_read_all_stats', 'usage'), pg_has_role(current_user, 'pg_read_all_settings', 'usage'),
-       ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_settings WHERE name LIKE '%.%'),
+       pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'usage'),
+       pg_catalog.pg_has_role(current_user, 'pg_read_all_settings', 'usage'),
+       ARRAY(SELECT DISTINCT pg_catalog.split_part(name, '.', 1) FROM pg_settings WHERE name LIKE '%.%'),
        ARRAY(SELECT rolname FROM pg_roles),
-       to_regproc('pg_catalog.aurora_version') IS NOT NULL OR to_regproc('aurora_version') IS NOT NULL"""
+       to_regproc('pg_catalog.aurora_version') IS NOT NULL"""
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ Query = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Callback that runs a statement with parameters and returns its rows; raises psycopg.Error."""
 
 # Temporary relations have other file names and are excluded. A TOAST table is named after its table.
-LIST = """SELECT CASE WHEN owner.oid IS NULL THEN s.nspname || '.' || c.relname
-            WHEN c.relkind = 't' THEN 'TOAST of ' || os.nspname || '.' || owner.relname
-            ELSE 'index of TOAST of ' || os.nspname || '.' || owner.relname END,
-       pg_relation_filepath(c.oid), pg_relation_size(c.oid)
+# Functions and operators are PostgreSQL's, because a reader may be a superuser: with other types, those of other schemas may fit better.
+LIST = """SELECT CASE WHEN owner.oid IS NULL THEN s.nspname::text || '.' || c.relname::text
+            WHEN c.relkind = 't' THEN 'TOAST of ' || os.nspname::text || '.' || owner.relname::text
+            ELSE 'index of TOAST of ' || os.nspname::text || '.' || owner.relname::text END,
+       pg_catalog.pg_relation_filepath(c.oid), pg_catalog.pg_relation_size(c.oid)
 FROM pg_class c
 JOIN pg_namespace s ON s.oid = c.relnamespace
 LEFT JOIN pg_index i ON i.indexrelid = c.oid AND s.nspname = 'pg_toast'
@@ -31,13 +32,13 @@ LEFT JOIN pg_class owner ON owner.reltoastrelid = coalesce(i.indrelid, c.oid) AN
 LEFT JOIN pg_namespace os ON os.oid = owner.relnamespace
 WHERE c.relkind IN ('r', 'm', 'i', 't') AND c.relpersistence <> 't'
   AND coalesce(os.nspname, s.nspname) NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
-  AND coalesce(os.nspname, s.nspname) NOT LIKE 'pg\\_temp\\_%'
+  AND coalesce(os.nspname, s.nspname)::text NOT LIKE 'pg\\_temp\\_%'
 ORDER BY 3 DESC, 1"""
 """Query for name, path below the data directory and size (bytes) of all user relations, largest first."""
 
 _SEGMENT_BYTES = "SELECT setting::bigint * current_setting('block_size')::bigint FROM pg_settings WHERE name = 'segment_size'"
-_READABLE = "SELECT has_function_privilege('pg_read_binary_file(text,bigint,bigint,boolean)', 'EXECUTE')"
-_READ = "SELECT pg_read_binary_file(%s, %s, %s, true)"
+_READABLE = "SELECT has_function_privilege('pg_catalog.pg_read_binary_file(text,bigint,bigint,boolean)', 'EXECUTE')"
+_READ = "SELECT pg_catalog.pg_read_binary_file(%s, %s, %s, true)"
 
 
 @dataclass(frozen=True)
