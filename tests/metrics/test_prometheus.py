@@ -48,6 +48,8 @@ def test_each_exporter_has_its_entities() -> None:
                 series("container_cpu_usage_seconds_total", [(1, "3")], cpu="total"),
                 series("container_spec_cpu_quota", [(1, "150000")]),
                 series("container_spec_memory_limit_bytes", [(1, "0")]),
+                series("container_memory_usage_bytes", [(1, "900"), (3, "950")]),
+                series("container_memory_working_set_bytes", [(1, "600"), (2, "610"), (3, "625")]),
             ],
         ],
         "c1",
@@ -60,6 +62,8 @@ def test_each_exporter_has_its_entities() -> None:
         ("container:c1", "cpu.usage"): [(1, 3)],
         ("container:c1", "cpu.limit"): [(1, 1.5)],
         ("container:c1", "memory.limit"): [],
+        ("container:c1", "memory.usage"): [(1, 900), (3, 950)],
+        ("container:c1", "memory.inactive_file"): [(1, 300), (3, 325)],
     }
 
 

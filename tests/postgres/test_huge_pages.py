@@ -41,6 +41,13 @@ def test_settings_that_say_nothing_leave_it_open():
     assert not huge_pages.requires_huge_pages({}) and not huge_pages.refuses_huge_pages({})
 
 
+@pytest.mark.parametrize("settings", [{}, {"huge_pages": "try"}, {"huge_pages": "on"}])
+def test_settings_that_may_give_huge_pages_are_refused(settings):
+    huge_pages.require_no_huge_pages({"huge_pages": "false"})
+    with pytest.raises(UsageError, match=f"huge_pages is {settings.get('huge_pages', 'try')}, but .*; add --set huge_pages=off"):
+        huge_pages.require_no_huge_pages(settings)
+
+
 @pytest.mark.parametrize(("word", "size"), [(None, 2 * MB), ("0", 2 * MB), ("1GB", 1024 * MB), ("2048", 2 * MB)])
 def test_a_bare_number_counts_kilobytes_and_zero_is_the_kernels_default(word, size):
     assert huge_pages.page_size(FakeNode(), {} if word is None else {"huge_page_size": word}) == size

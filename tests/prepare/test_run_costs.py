@@ -30,14 +30,17 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def with_working_set(root: Path, run_on_disk: Path, *found: tuple[float | None, float | None, float | None]) -> None:
-    """Write a working-set run with these findings (value, low, high), one for each number of clients."""
+def with_working_set(root: Path, run_on_disk: Path, *found: tuple[float | None, float | None, float | None], last: str = "knee") -> None:
+    """Write a working-set run with these findings (value, low, high), one for each number of clients. ``last`` is the last one's shape."""
     record = json.loads((run_on_disk / "run.json").read_text())
     record["study"], record["run"] = "working-set", WORKING_SET
     record["analysis"]["findings"] = {
         f"working_set.{clients}": {"value": value, "low": low, "high": high, "unit": "MB", "note": "no knee"}
         for clients, (value, low, high) in enumerate(found)
     }
+    shapes = ["knee"] * (len(found) - 1) + [last]
+    rows = [{"varied": "container memory", "clients": clients, "shape": shape} for clients, shape in enumerate(shapes)]
+    record["analysis"]["tables"] = {"working-set": rows}
     (root / WORKING_SET).mkdir(exist_ok=True)
     (root / WORKING_SET / "run.json").write_text(json.dumps(record))
 
@@ -56,13 +59,18 @@ def test_cost_of_a_recorded_density_run(root):
 
 def test_a_working_set_is_the_memory_that_is_needed(root, run_on_disk):
     with_working_set(root, run_on_disk, (None, None, None))
-    with pytest.raises(UsageError, match=f"--demand-run {WORKING_SET}: run {WORKING_SET} has no working set: no knee; repeat it"):
+    with pytest.raises(UsageError, match=f"--demand-run {WORKING_SET}: run {WORKING_SET} has no working set of a load: no knee; repeat"):
         read_costs([WORKING_SET], root)
-    with_working_set(root, run_on_disk, (150.0, 140.0, 160.0), (250.0, None, None), (None, None, None))
+    with_working_set(root, run_on_disk, (150.0, 140.0, 160.0), (250.0, None, None), (None, None, None), last="rising")
+    with pytest.raises(UsageError, match="has no working set of a load: no knee; repeat it"):
+        read_costs([WORKING_SET], root)
+    with_working_set(root, run_on_disk, (150.0, 140.0, 160.0), (250.0, None, None), (None, None, None), last="flat")
     (cost,) = read_costs([f"orders*={WORKING_SET}"], root)
     assert cost.databases == "orders*" and cost.resources == {"memory_mb": (250.0, 250.0)}
     with_working_set(root, run_on_disk, (250.0, 200.0, 300.0))
     assert read_costs([WORKING_SET], root)[0].resources == {"memory_mb": (200.0, 300.0)}
+    with_working_set(root, run_on_disk, (150.0, 140.0, 400.0), (250.0, 200.0, 260.0))
+    assert read_costs([WORKING_SET], root)[0].resources == {"memory_mb": (200.0, 400.0)}, "the first one may be the larger"
 
 
 def test_a_run_without_databases_has_no_cost(root):
@@ -118,6 +126,38 @@ def test_the_memory_of_a_container_with_two_databases_is_of_none(root, alone):
 
     alone(change)
     assert sorted(read_costs([DENSITY], root)[0].resources) == ["cpu_cores", "read_iops", "wal_mb_s", "write_iops"]
+
+
+@pytest.mark.parametrize(
+    ("pages", "reserved", "known"),
+    [(None, 0, True), (None, 8, False), ("try", 8, False), ("off", 8, True), ("false", 8, True), ("on", 0, False)],
+)
+def test_memory_of_servers_that_may_have_huge_pages_is_unknown(root, alone, pages, reserved, known):
+    """Settings have the default (try) in former runs and of external servers."""
+
+    def change(trial):
+        for container in trial["trial"]["deployment"]["hosts"][0]["containers"]:
+            container["servers"][0]["settings"] |= {} if pages is None else {"huge_pages": pages}
+
+    alone(change)
+    record = json.loads((root / DENSITY / "run.json").read_text())
+    record["hosts"]["local"]["huge_pages"] = {"2 MB": reserved}
+    (root / DENSITY / "run.json").write_text(json.dumps(record))
+    (cost,) = read_costs([DENSITY], root)
+    assert ("memory_mb" in cost.resources) is known
+    assert ("no memory of trials whose servers may have huge pages" in cost.note) is not known
+
+
+def test_memory_with_all_of_the_page_cache_is_unknown(root, alone):
+    def change(trial):
+        del trial["phases"][0]["metrics"]["container:db03"]["memory.inactive_file"]
+        view = {"container": "db03", "url": "http://h:9090", "match": "", "step": 5, "gaps": 0, "longest_gap": None, "series": []}
+        trial["phases"][0]["prometheus"] = [{**view, "sparse": [], "missing": [], "clock_ahead": 0, "seconds": 1}]
+
+    alone(change)
+    (cost,) = read_costs([DENSITY], root)
+    assert "memory_mb" not in cost.resources
+    assert "there is no memory, because Prometheus has no container_memory_working_set_bytes" in cost.note
 
 
 def io_of(trial, number="254:0", **changes):

@@ -50,6 +50,8 @@ class _Series(NamedTuple):
     """Label whose value ends the metric's name (CPU modes), or which names the disk."""
 
 
+_USAGE, _WORKING_SET = "container_memory_usage_bytes", "container_memory_working_set_bytes"
+"""cAdvisor's working set is the memory in use without the inactive page cache, so their difference is that cache."""
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _SERIES: Mapping[str, _Series] = {
     NODE_CPU: _Series("node_exporter", "cpu.", "mode"),
@@ -67,7 +69,8 @@ _SERIES: Mapping[str, _Series] = {
     "container_cpu_cfs_throttled_seconds_total": _Series("cAdvisor", "cpu.throttled"),
     "container_cpu_cfs_periods_total": _Series("cAdvisor", "cpu.periods"),
     "container_cpu_cfs_throttled_periods_total": _Series("cAdvisor", "cpu.throttled_periods"),
-    "container_memory_usage_bytes": _Series("cAdvisor", "memory.usage"),
+    _USAGE: _Series("cAdvisor", "memory.usage"),
+    _WORKING_SET: _Series("cAdvisor", "memory.inactive_file"),
     "container_spec_memory_limit_bytes": _Series("cAdvisor", "memory.limit"),
     "container_spec_cpu_quota": _Series("cAdvisor", "cpu.limit"),
     CONTAINER_OOM: _Series("cAdvisor", "memory.oom_kills"),
@@ -240,6 +243,9 @@ def parse(matrices: Sequence[Any], container: str, server: str) -> dict[str, dic
         }
         for name, keyed in sums.items()
     }
+    for (entity, metric), samples in found.get(_WORKING_SET, {}).items():
+        usage = dict(found.get(_USAGE, {}).get((entity, "memory.usage"), []))
+        found[_WORKING_SET][entity, metric] = [(t, usage[t] - value) for t, value in samples if t in usage]
     return {name: {key: samples for key, samples in keyed.items() if not _is_counted_twice(key, keyed)} for name, keyed in found.items()}
 
 

@@ -39,6 +39,17 @@ def refuses_huge_pages(settings: Mapping[str, str]) -> bool:
     return settings.get("huge_pages", "try").strip().lower() in OFF
 
 
+def require_no_huge_pages(settings: Mapping[str, str]) -> None:
+    """Require that servers use no huge pages, in a study of memory limits, which do not include them.
+
+    Raises:
+        UsageError: Servers with these settings may use huge pages.
+    """
+    if not refuses_huge_pages(settings):
+        value = settings.get("huge_pages", "try")
+        raise UsageError(f"huge_pages is {value}, but the memory limits of this study do not include huge pages; add --set huge_pages=off")
+
+
 def page_size(node: Node, settings: Mapping[str, str]) -> int:
     """Return the size (bytes) in the settings, or the kernel's default.
 

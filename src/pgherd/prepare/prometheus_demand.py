@@ -1,7 +1,8 @@
 """Demand from Prometheus in the slots of several days: CPU, memory and I/O of the databases' containers, as cAdvisor measured them, and
 WAL, connections and disk of their servers by postgres_exporter.
 
-A label names the database of a container. A name that is not unique has the namespace in front, or the target without one. Series of
+A label names the database of a container. A name that is not unique has the namespace in front, or the target without one. A container
+may replace another one of its database, as when a pod moves. Several at once, such as replicas, are an error. Series of
 postgres_exporter have the same label, and the same namespace or host. Rates over 5 minutes are averaged over a slot, so that a gap in the
 samples does not lower its mean. Of the memory (the working set of Kubernetes: without inactive page cache), connections and disk the
 highest value in a slot counts. Days are in UTC.
@@ -9,6 +10,8 @@ highest value in a slot counts. Days are in UTC.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import re
 from collections import Counter
@@ -33,10 +36,10 @@ _DAY, _STEP = 86400, 300
 _MB = 2**20
 _SHOWN = 3
 _RECENT = 3600
-"""Seconds at the end, without a sample in which a database is gone."""
+"""Seconds at the end, without a sample in which a database is gone. So long may a container run next to the one that replaces it."""
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MATCHER = re.compile(r"""\s*([A-Za-z_]\w*)\s*(=~|!~|!=|=)\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)\s*(?:,|$)""")
-_OF_CONTAINERS = frozenset({"container", "id", "image", "job", "metrics_path"})
+_OF_CONTAINERS = frozenset({"container", "id", "image", "job", "metrics_path", "name"})
 """Labels that cAdvisor's series of a database do not share with those of postgres_exporter."""
 
 
@@ -67,6 +70,15 @@ class _Key(NamedTuple):
 
     name: str
     place: str
+
+
+class _Container(NamedTuple):
+    """Container of a database: its labels. It has a pod with a namespace, and a name without one: that of Docker survives a restart."""
+
+    container: str
+    pod: str
+    name: str
+    job: str
 
 
 _RATE = f"rate({{}}[{_STEP}s])"
@@ -216,6 +228,8 @@ def _limits(resources: Collection[str], unlimited: Collection[str]) -> list[str]
     ]
     if unlimited:
         notes.append(f"No class of hosts has a capacity of {', '.join(name for name in _SERIES if name in unlimited)}, so none is planned")
+    if "memory_mb" in resources:
+        notes.append("The memory is without huge pages, which cAdvisor does not count in it")
     if "disk_mb" in resources:
         notes.append("The disk is that of the databases, without WAL and temporary files")
     return notes
@@ -254,17 +268,40 @@ def _host(key: _Key) -> str:
 
 def _of_containers(request: PrometheusRequest, series: _DemandSeries, start: int) -> dict[_Key, Array]:
     """Return database → values of a series of cAdvisor. Raises UsageError or PrometheusError."""
-    containers: dict[_Key, dict[tuple[str, str], dict[str, Array]]] = {}
-    for (key, container, job, device), values in _fetch(request, series, start).items():
-        containers.setdefault(key, {}).setdefault((container, job), {})[device] = values
-    many = next((key for key, of_one in sorted(containers.items()) if len(of_one) > 1), None)
-    if many is not None:
-        texts = [f'container="{clean(container)}", job="{clean(job)}"' for container, job in sorted(containers[many])]
-        raise UsageError(
-            f"database {many.name} has {len(texts)} series of {series.metric} ({'; '.join(texts[:_SHOWN])}); select one of "
-            "them, such as with --prometheus-select 'container=\"postgres\"'"
-        )
-    return {key: _sum(next(iter(of_one.values()))) for key, of_one in containers.items()}
+    import numpy as np
+
+    containers: dict[_Key, dict[_Container, dict[str, Array]]] = {}
+    for (key, container, device), values in _fetch(request, series, start).items():
+        containers.setdefault(key, {}).setdefault(container, {})[device] = values
+    found: dict[_Key, Array] = {}
+    for key, of_one in sorted(containers.items()):
+        values_of = {container: _sum(devices) for container, devices in sorted(of_one.items())}
+        if _at_once(request, values_of):
+            raise UsageError(_several(key, series, list(values_of)))
+        found[key] = functools.reduce(np.fmax, values_of.values())
+    return found
+
+
+def _at_once(request: PrometheusRequest, containers: Mapping[_Container, Array]) -> bool:
+    """Return True if containers of a database do not replace each other: they are of other kinds, or have samples in the same slots."""
+    import numpy as np
+
+    if len({(container.container, container.job) for container in containers}) > 1:
+        return True
+    shared = min(1 + _RECENT // request.step, request.days * request.slots - 1)
+    pairs = itertools.combinations(containers.values(), 2)
+    return any(np.count_nonzero(~np.isnan(one) & ~np.isnan(other)) > shared for one, other in pairs)
+
+
+def _several(key: _Key, series: _DemandSeries, containers: Sequence[_Container]) -> str:
+    """Return the message about several containers of a database."""
+    differing = [name for name in _Container._fields if len({getattr(container, name) for container in containers}) > 1]
+    shown, label = dict.fromkeys(["container", "job", *differing]), differing[0]
+    texts = [", ".join(f'{name}="{clean(getattr(container, name))}"' for name in shown) for container in containers]
+    return (
+        f"database {key.name} has {len(texts)} series of {series.metric} ({'; '.join(texts[:_SHOWN])}); select one of "
+        f"them, such as with --prometheus-select '{label}=\"{clean(getattr(containers[-1], label))}\"'"
+    )
 
 
 def _sum(devices: Mapping[str, Array]) -> Array:
@@ -276,24 +313,23 @@ def _sum(devices: Mapping[str, Array]) -> Array:
     return np.where(np.isnan(rows).all(axis=0), np.nan, np.nansum(rows, axis=0)).astype(np.float32)
 
 
-def _fetch(request: PrometheusRequest, series: _DemandSeries, start: int) -> dict[tuple[_Key, str, str, str], Array]:
-    """Return database, container, job and device → values. Each day is a query. Raises PrometheusError or UsageError."""
+def _fetch(request: PrometheusRequest, series: _DemandSeries, start: int) -> dict[tuple[_Key, _Container, str], Array]:
+    """Return database, container and device → values. Each day is a query. Raises PrometheusError or UsageError."""
     import numpy as np
 
     from pgherd.analysis.demand import MOST
 
     times = request.days * request.slots
     query, most = _promql(request, series), MAX_CELLS // (times * len(_SERIES))
-    found: dict[tuple[_Key, str, str, str], Array] = {}
+    found: dict[tuple[_Key, _Container, str], Array] = {}
     for day in range(start, start + request.days * _DAY, _DAY):
         matrix = prometheus.query_range(request.url, query, day + request.step, day + _DAY, request.step)
         try:
             for item in matrix:
-                name, place, instance, *rest = (
-                    str(item["metric"].get(label, "")) for label in (request.label, "namespace", "instance", "container", "job", "device")
+                database, place, instance, device, *labels = (
+                    str(item["metric"].get(label, "")) for label in (request.label, "namespace", "instance", "device", *_Container._fields)
                 )
-                container, job, device = rest
-                key = _Key(clean(name), clean(place or instance)), container, job, device
+                key = _Key(clean(database), clean(place or instance)), _Container(*labels), device
                 if key not in found:
                     if len(found) == most:
                         raise UsageError(
@@ -318,9 +354,9 @@ def _promql(request: PrometheusRequest, series: _DemandSeries) -> str:
     if series.exporter:
         select = ",".join(match[0].strip(" ,") for match in _MATCHER.finditer(select) if match[1] not in _OF_CONTAINERS)
     # A pod keeps its namespace on another host. A container without a namespace is of its host.
-    for place, matcher in (("namespace", 'namespace!=""'), ("instance", 'namespace=""')):
+    for place, matcher, one in (("namespace", 'namespace!=""', "pod"), ("instance", 'namespace=""', "name")):
         matchers = ",".join(filter(None, [f'{request.label}!=""', matcher, select]))
-        of_containers = [] if series.exporter else ["container"]
+        of_containers = [] if series.exporter else ["container", one]
         labels = dict.fromkeys([request.label, place, *of_containers, "job", *(["device"] if series.by_device else [])])
         inner = series.inner.format(f"{series.metric}{{{matchers}}}")
         parts.append(f"{series.over} by ({', '.join(labels)}) ({inner})")

@@ -16,6 +16,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Phase
 from pgherd.model.result import DATABASE, PhaseResult, TargetResult, TrialResult, clean_or_all, counted_by
 from pgherd.model.units import MB_PER_SECOND
+from pgherd.postgres.huge_pages import refuses_huge_pages, requires_huge_pages
 from pgherd.prepare.requests import doubts, run_and_its_subject
 from pgherd.store.open_run import Run
 from pgherd.store.run_directory import RunDirectory
@@ -66,14 +67,16 @@ def _cost(text: str, root: Path) -> Cost:
     run, source = Run(RunDirectory.find(name, root).path), f"--demand-run {text}"
     needed = studies()[run.study].hook("study", "memory_needed") if run.study in studies() else None
     if needed is not None:
-        size, note = _largest(needed(run.findings), run, source)
+        size, note = _largest(needed(run.record.analysis) if run.record.analysis else [], run, source)
         return Cost(databases or "*", {"memory_mb": size}, source, _note(run, [note] if note else []))
     loaded = [trial for trial in run.results if trial.error is None and _transactions(trial)]
     if not all(map(_plausible, loaded)):
         raise UsageError(f"{source}: run {run.name} has metrics that are negative, infinite or no number; give another run")
     least = _LEAST_RATE * max(map(_rate, loaded), default=0.0)
     trials = clean_or_all([trial for trial in loaded if _rate(trial) >= least])
-    resources = {name: bounds for name, measure in _MEASURES.items() if (bounds := _bounds(measure, trials)) is not None}
+    used = {"memory_mb": [trial for trial in trials if not _may_have_huge_pages(trial, run)]}
+    measured = {name: _bounds(measure, used.get(name, trials)) for name, measure in _MEASURES.items()}
+    resources = {name: bounds for name, bounds in measured.items() if bounds is not None}
     if "cpu_cores" not in resources:
         raise UsageError(f"{source}: run {run.name} has no CPU of its databases; give a run with pgbench on servers in containers")
     if is_emulated([phase for trial in trials for phase in trial.phases]):
@@ -85,6 +88,10 @@ def _cost(text: str, root: Path) -> Cost:
         notes.append("there is one trial, so the cost has no interval")
     if "memory_mb" in resources:
         notes.append("memory is what the servers used there; a working-set run measures what they need")
+    if len(used["memory_mb"]) < len(trials):
+        notes.append("there is no memory of trials whose servers may have huge pages, which no control group counts")
+    if used["memory_mb"] and "memory_mb" not in resources and any(phase.prometheus for trial in trials for phase in trial.phases):
+        notes.append("there is no memory, because Prometheus has no container_memory_working_set_bytes of the containers")
     if "write_iops" in resources:
         notes.append("IOPS are those with its memory, and with checkpoints only where a trial had one; others may have used the devices")
     return Cost(databases or "*", resources, source, _note(run, notes))
@@ -96,15 +103,22 @@ def _note(run: Run, notes: Sequence[str]) -> str:
 
 
 def _largest(found: Sequence[Finding], run: Run, source: str) -> tuple[tuple[float, float], str]:
-    """Return the bounds of the largest working set, in MB, and its note."""
-    sizes = [finding for finding in found if finding.value is not None]
-    if not sizes:
-        reason = found[0].note if found else "no analysis"
-        raise UsageError(f"{source}: run {run.name} has no working set: {reason}; repeat it with a larger --time-budget")
-    largest = max(sizes, key=lambda finding: finding.value or 0.0)
-    value = largest.value or 0.0
-    bounds = (largest.low if largest.low is not None else value, largest.high if largest.high is not None else value)
-    return bounds, largest.note
+    """Return the bounds of the largest working set, in MB, and its note.
+
+    Raises:
+        UsageError: a working set is unknown, and could be the largest.
+    """
+    if not found:
+        raise UsageError(f"{source}: run {run.name} has no analysis of container memory; repeat it with --vary memory")
+    if unknown := [finding.note for finding in found if finding.value is None]:
+        raise UsageError(f"{source}: run {run.name} has no working set of a load: {unknown[0]}; repeat it with a larger --time-budget")
+    largest = max(found, key=lambda finding: _bound(finding, finding.high))
+    return (max(_bound(finding, finding.low) for finding in found), _bound(largest, largest.high)), largest.note
+
+
+def _bound(finding: Finding, end: float | None) -> float:
+    """Return an end of a finding's interval, or its value without an interval."""
+    return end if end is not None else finding.value or 0.0
 
 
 def _bounds(measure: Callable[[TrialResult], float | None], trials: Sequence[TrialResult]) -> tuple[float, float] | None:
@@ -211,13 +225,21 @@ def _mean(series: DeviceSeries, kind: Literal["reads", "writes"]) -> float:
     return math.fsum(rate * seconds for rate, seconds in zip(rates, series.seconds, strict=False)) / math.fsum(series.seconds)
 
 
+def _may_have_huge_pages(trial: TrialResult, run: Run) -> bool:
+    """Return True if a server may have huge pages, which the memory controller of the kernel does not count.
+
+    The settings of an external server are unknown. Without huge pages of its host it has none.
+    """
+    reserved = any(pages for facts in run.record.hosts.values() for pages in facts.huge_pages.values())
+    servers = [server.settings for _, _, server in trial.trial.deployment.servers()]
+    return any(requires_huge_pages(settings) or (reserved and not refuses_huge_pages(settings)) for settings in servers)
+
+
 def _memory(trial: TrialResult) -> float | None:
     """Return the memory of the largest container without its inactive page cache, in MB. None: not observed, or not that of a database.
 
-    The memory controller of the kernel does not count huge pages. A container with several databases has the memory of all.
+    A container with several databases has the memory of all.
     """
-    if any(server.settings.get("huge_pages", "off") != "off" for _, _, server in trial.trial.deployment.servers()):
-        return None
     sizes = []
     databases = Counter(container.name for _, _, container, _, _ in trial.trial.deployment.databases())
     for phase in trial.phases:
@@ -225,9 +247,9 @@ def _memory(trial: TrialResult) -> float | None:
             if databases[container] > 1:
                 return None
             memory: Mapping[str, float] = phase.metrics.get(f"container:{container}", {})
-            if "memory.usage" not in memory:
+            if not {"memory.usage", "memory.inactive_file"} <= memory.keys():
                 return None
-            sizes.append(memory["memory.usage"] - memory.get("memory.inactive_file", 0.0))
+            sizes.append(memory["memory.usage"] - memory["memory.inactive_file"])
     return max(sizes) / _MB
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.local import LocalNode
 from pgherd.prepare.guests import GUEST_SYSTEM
-from pgherd.studies.balloon_limits.prepare import _pool_sizes
+from pgherd.studies.balloon_limits.options import BalloonLimitsRequest
+from pgherd.studies.balloon_limits.prepare import _pool_sizes, prepare
 
 MB = 2**20
 
@@ -27,6 +29,20 @@ def test_pools_leave_a_guest_memory_for_its_system():
         "quarter": 256,
         "balloon": 496,
     }
+
+
+@pytest.mark.usefixtures("own_directories")
+def test_pools_in_huge_pages_are_refused():
+    def settings(*assignments: str) -> dict[str, str]:
+        request = BalloonLimitsRequest(memory="512MB", host_memory="1GB", pools=("small", "large"), set=assignments)
+        try:
+            return prepare(LocalNode(), request, dry=True).options.settings
+        except CapabilityError as error:
+            pytest.skip(str(error))
+
+    assert settings()["huge_pages"] == "off"
+    with pytest.raises(UsageError, match="huge_pages is try, but .*; add --set huge_pages=off"):
+        settings("huge_pages=try")
 
 
 def test_a_limit_without_room_for_a_server_is_refused():

@@ -75,6 +75,11 @@ def test_a_request_is_completed(prepared):
     assert "shared-server: one server with both databases." in lines and "tpcb-like of scale 10 at 100 tps" in lines
 
 
+def test_servers_of_several_sizes_have_no_huge_pages(prepared):
+    with pytest.raises(UsageError, match="huge_pages is try, but .*; add --set huge_pages=off"):
+        prepared(set=("huge_pages=try",))
+
+
 def test_autovacuum_works_within_a_trial_next_to_its_aggressor(prepared):
     study = prepared(aggressors=("cpu", "vacuum"))
     assert study.options.settings["autovacuum_naptime"] == "1s" and "autovacuum_naptime" in {row.name for row in study.settings}

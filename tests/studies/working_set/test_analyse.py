@@ -230,8 +230,26 @@ def test_a_deviation_from_e7_is_reported(analysed):
 
 
 def test_the_memory_needed_is_that_of_the_containers(analysed):
-    findings = analysed().findings
-    assert memory_needed(findings) == [findings["working_set.30"], findings["working_set.2"]]
+    analysis = analysed()
+    assert memory_needed(analysis) == [analysis.findings["working_set.30"], analysis.findings["working_set.2"]]
+    assert memory_needed(analysed(vary=("shared-buffers",))) == []
+
+
+@pytest.mark.parametrize(
+    ("memory", "needed"), [({30: 250.0, 2: 1.0}, ["30"]), ({30: 900.0, 2: 200.0}, ["30", "2"]), ({30: 1.0, 2: 1.0}, ["30", "2"])]
+)
+def test_a_flat_curve_needs_no_more_memory_than_another(analysed, memory, needed):
+    analysis = analysed(vary=("memory",), memory=memory, noise=0.0, max_container=360, refine=False)
+    assert memory_needed(analysis) == [analysis.findings[f"working_set.{clients}"] for clients in needed]
+
+
+def test_planned_sizes_that_do_not_fit_are_reported(analysed):
+    sizes = (100, 150, 200, 250, 280, 300, 320)
+    analysis = analysed(memory_sizes=sizes, max_container=330, noise=0.0)
+    (warning,) = [text for text in analysis.warnings if "are not measured" in text]
+    assert warning.startswith("shared buffers, 30 clients: 160 MB are not measured, because containers have 18")
+    assert warning.endswith("MB more than these, and only 1 to 330 MB are possible")
+    assert not any("are not measured" in text for text in analysed(memory_sizes=sizes, noise=0.0).warnings)
 
 
 def test_no_trials(options):

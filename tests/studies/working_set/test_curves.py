@@ -91,4 +91,10 @@ def test_without_a_knee_the_largest_or_the_smallest_size_is_used(server, options
     extra, reason = extra_memory(study_options, server(study_options, memory={30: 900.0}).all(trials), 30)
     assert extra == 350 - 64 and reason.startswith("largest container") and reason.endswith("a deviation")
     extra, reason = extra_memory(study_options, server(study_options, memory={30: 1.0}, noise=0.001).all(trials), 30)
-    assert extra == 69 and reason.startswith("smallest container") and reason.endswith("a deviation")
+    assert extra == 69 and "since E7's rule gives 36 MB: a deviation" in reason
+    trials = [trial_at(study_options, curve, size, 0, 0, "planned") for size in (150, 200, 250)]
+    extra, reason = extra_memory(study_options, server(study_options, memory={30: 1.0}, noise=0.001).all(trials), 30)
+    assert extra == 150 - 64 and reason.startswith("smallest container") and reason.endswith("a deviation")
+    trials = [trial_at(study_options, curve, size, 0, 0, "planned") for size in (66, 70, 75, 80)]
+    extra, reason = extra_memory(study_options, server(study_options, memory={30: 90.0}, noise=0.0).all(trials), 30)
+    assert extra == 69 and "since E7's rule gives 16 MB: a deviation" in reason

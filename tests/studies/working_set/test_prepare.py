@@ -57,6 +57,21 @@ def test_with_swap_containers_too_small_to_be_warmed_are_told(monkeypatch, size,
     assert any(message.startswith("Warning: 24 MB of memory is less than the") for message in prepared_study.defaults_chosen) is warned
 
 
+@pytest.mark.parametrize(
+    ("requested", "warned"),
+    [
+        ({"shared_buffers": "64MB"}, True),
+        ({"shared_buffers": "16MB"}, False),
+        ({"shared_buffers": "64MB", "memory_sizes": ("24MB", "128MB")}, False),
+        ({"shared_buffers": "64MB", "vary": ("shared-buffers",)}, False),
+    ],
+)
+def test_shared_buffers_that_hold_the_database_are_warned_of(requested, warned):
+    """In a container smaller than the database, memory still has an effect."""
+    choices = prepared(host_memory="2GB", scale=32, **{"vary": ("memory",), **requested}).defaults_chosen
+    assert any("so that the curve of container memory is flat" in choice for choice in choices) is warned
+
+
 def test_the_hosts_swap_is_used_unless_something_else_is_said():
     assert prepared(host_memory="2GB", scale=32).environment.swap is None
     assert prepared(host_memory="2GB", scale=32, swap="none").environment.swap == Swap(kind="none"), "nor may they use the host's"
@@ -67,6 +82,27 @@ def test_the_hosts_swap_is_used_unless_something_else_is_said():
 def test_sizes_as_asked_and_no_others():
     options = prepared(memory_sizes=("200MB", "100MB", "0.5GB"), host_memory="2GB", vary=("memory",), scale=32).options
     assert options.memory_sizes == (100, 200, 512) and options.shared_buffers_sizes == () and not options.refine
+
+
+def test_the_memory_sweep_is_first_in_any_order():
+    assert prepared(vary=("shared-buffers", "memory"), host_memory="2GB", scale=32).options.vary == ("memory", "shared-buffers")
+
+
+def test_containers_of_the_second_sweep_fit_with_their_extra_memory():
+    prepared_study = prepared(extra_memory="1900MB", host_memory="2GB", scale=128)
+    options = prepared_study.options
+    assert options.shared_buffers_sizes[-1] + 1900 == options.max_container == prepared_study.memory >> 20
+    assert len(options.shared_buffers_sizes) == len(prepared(host_memory="2GB", scale=128).options.shared_buffers_sizes)
+
+
+def test_huge_pages_of_a_file_are_refused(tmp_path):
+    """No limit includes them, and each trial would have others."""
+    file = tmp_path / "postgresql.conf"
+    file.write_text("huge_pages = try\n")
+    request = {"settings_from": str(file), "host_memory": "2GB", "scale": 32}
+    with pytest.raises(UsageError, match="huge_pages is try, but .*; add --set huge_pages=off"):
+        prepared(**request)
+    assert prepared(**request, set=("huge_pages=off",)).options.settings["huge_pages"] == "off"
 
 
 @pytest.fixture
@@ -117,6 +153,11 @@ def test_what_writes_begins_afresh():
         ({"host_memory": "100MB", "scale": 128}, "too small a range for a knee"),
         ({"memory_sizes": ("3GB",), "host_memory": "2GB"}, "more than the run may use"),
         ({"shared_buffers": "100kB"}, "a whole number of MB"),
+        (
+            {"shared_buffers_sizes": ("1GB",), "extra_memory": "1500MB", "host_memory": "2GB", "scale": 32},
+            "--shared-buffers-sizes: 1024 MB with --extra-memory of 1500 MB is more than the run may use",
+        ),
+        ({"extra_memory": "2040MB", "host_memory": "2GB"}, "shared buffers from [0-9]+ MB with --extra-memory of 2040 MB are more than"),
     ],
 )
 def test_what_cannot_be_asked(requested, text):

@@ -14,6 +14,7 @@ from pgherd.model.load import Script
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
+from pgherd.postgres.huge_pages import require_no_huge_pages
 from pgherd.prepare import servers
 from pgherd.prepare.balloon import BalloonChoice, choose_balloon
 from pgherd.prepare.databases import complete, database_options, prepare_databases
@@ -58,19 +59,13 @@ def prepare(node: Node, request: BalloonLimitsRequest, dry: bool) -> PreparedStu
         size = servers.database_size(preparation.workspace, preparation.servers, preparation.load)
         sizes = _pool_sizes(memory, request.limits, _system_bytes(runtime))
         settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, request.clients, memory)
+        require_no_huge_pages(settings.settings)
         rows = tuple(row for row in settings.rows if row.name != "shared_buffers")  # the plan names those of each pool
         settings = replace(settings, rows=rows)
         balloon = BalloonChoice()
         if BALLOON in pools:
             installation = preparation.servers.usable
-            balloon = choose_balloon(
-                preparation.workspace,
-                installation,
-                runtime,
-                any(preparation.facts.huge_pages.values()),
-                settings.settings,
-                f"pool {BALLOON}",
-            )
+            balloon = choose_balloon(preparation.workspace, installation, settings.settings, f"pool {BALLOON}")
             if balloon.unavailable:
                 raise CapabilityError(f"pool {BALLOON} is not available: {balloon.unavailable}; or leave it out of --pools")
         if preparation.guests is not None and request.swap not in (None, "none"):

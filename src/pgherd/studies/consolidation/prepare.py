@@ -16,6 +16,7 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import settings as server_settings
+from pgherd.postgres.huge_pages import require_no_huge_pages
 from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import guests, hosts, servers
 from pgherd.prepare.balloon import BalloonChoice, choose_balloon
@@ -118,11 +119,10 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
             None,
             cached=False,
         )
+        require_no_huge_pages(settings.settings)
         balloon = BalloonChoice()
         if BALLOON in layouts:
-            balloon = choose_balloon(
-                workspace, preparation.servers.usable, runtime, any(facts.huge_pages.values()), settings.settings, f"layout {BALLOON}"
-            )
+            balloon = choose_balloon(workspace, preparation.servers.usable, settings.settings, f"layout {BALLOON}")
         if balloon.unavailable and set(layouts) == {BALLOON}:
             raise CapabilityError(f"layout {BALLOON} is not available: {balloon.unavailable}")
         memory = share if limited or policy is not None else None

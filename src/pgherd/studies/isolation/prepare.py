@@ -15,6 +15,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
+from pgherd.postgres.huge_pages import require_no_huge_pages
 from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import servers
 from pgherd.prepare.databases import DatabasePreparation, complete, database_options, prepare_databases
@@ -87,6 +88,8 @@ def prepare(node: Node, request: IsolationRequest, dry: bool) -> PreparedStudy:
                 "--memory, --scale or --aggressor-clients, or raise --host-memory"
             )
         settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, connections, memory)
+        if set(schemes) & set(SHARED):  # their servers have other shared buffers, but the same pages would be reserved for all
+            require_no_huge_pages(settings.settings)
         contents = _contents(preparation.load.database(), schemes)
         disk = disk_space(
             preparation.workspace,

@@ -196,6 +196,12 @@ def _warnings(options: WorkingSetOptions, curves: Sequence[SweepTrials], results
             extra, origin = extra_memory(options, memory, clients)
             if "deviation" in origin:
                 warnings.append(f"shared buffers, {clients} clients: containers have {extra} MB more than these, {origin} from E7")
+            if outside := [f"{size} MB" for size in options.shared_buffers_sizes if not options.fits(size, extra)]:
+                possible = f"{options.min_container} to {options.max_container} MB"
+                warnings.append(
+                    f"shared buffers, {clients} clients: {', '.join(outside)} are not measured, because containers have {extra} MB more "
+                    f"than these, and only {possible} are possible"
+                )
     return warnings
 
 

@@ -93,18 +93,19 @@ def extra_memory_after(options: WorkingSetOptions, trials: SweepTrials, clients:
     minimum = min_extra_memory(clients, options.runtime)
     knee = trials.knee
     if knee.kind in ("knee", "cliff") and knee.at is not None:
-        extra = round(knee.at) - options.shared_buffers
-        if extra >= minimum:
-            return extra, "container working set − its shared buffers, as in E7"
-        return minimum, f"the minimum that a server needs, since E7's rule gives {extra} MB: a deviation"
-    if not trials.measured_sizes or knee.kind == "unclear":
+        container, origin = round(knee.at), "container working set − its shared buffers, as in E7"
+    elif not trials.measured_sizes or knee.kind == "unclear":
         return (
             options.database_size + minimum,
             "database size + the minimum that a server needs, since there is no working set: a deviation",
         )
-    if knee.kind == "rising":
-        extra = trials.measured_sizes[-1] - options.shared_buffers
-        return extra, "largest container measured − its shared buffers, since there is no knee: a deviation"
-    return max(minimum, trials.measured_sizes[0] - options.shared_buffers), (
-        "smallest container with enough memory − its shared buffers, since more memory had no effect: a deviation"
-    )
+    elif knee.kind == "rising":
+        container = trials.measured_sizes[-1]
+        origin = "largest container measured − its shared buffers, since there is no knee: a deviation"
+    else:
+        container = trials.measured_sizes[0]
+        origin = "smallest container with enough memory − its shared buffers, since more memory had no effect: a deviation"
+    extra = container - options.shared_buffers
+    if extra < minimum:
+        return minimum, f"the minimum that a server needs, since E7's rule gives {extra} MB: a deviation"
+    return extra, origin

@@ -90,6 +90,10 @@ class WorkingSetOptions(DatabaseOptions):
         """Return the planned sizes of a sweep in MB, in ascending order."""
         return self.memory_sizes if sweep == "memory" else self.shared_buffers_sizes
 
+    def fits(self, size: int, extra: int) -> bool:
+        """Return whether a container of this size and ``extra`` MB is possible."""
+        return self.min_container <= size + extra <= self.max_container
+
     def curves(self, sweep: Sweep) -> tuple[SweepCurve, ...]:
         """Return the curves of a sweep, in the order of ``clients``."""
         return tuple(SweepCurve(sweep, clients) for clients in self.clients)

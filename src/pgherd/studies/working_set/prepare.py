@@ -14,6 +14,7 @@ from pgherd.model.trial import State
 from pgherd.model.units import Size, format_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration
+from pgherd.postgres.huge_pages import require_no_huge_pages
 from pgherd.prepare import hosts, servers
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import largest_guest
@@ -26,6 +27,7 @@ from pgherd.studies.working_set.options import (
     DEFAULT_SCALE,
     MB,
     MIN_SHARED_BUFFERS_MB,
+    SWEEPS,
     WorkingSetOptions,
     WorkingSetRequest,
     min_extra_memory,
@@ -77,11 +79,13 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
         minimum = MIN_MEMORY_BYTES // MB if guest else 1
         database, buffers = math.ceil(size.bytes / MB), _buffers(request.shared_buffers, size.bytes)
         settings = servers.choose_settings(workspace, preparation.servers, size.bytes, max(clients), None, cached=False)
+        require_no_huge_pages(settings.settings)
         memory_sizes = _memory_sizes(request, database, buffers, clients, maximum, runtime)
-        buffer_sizes = _buffer_sizes(request, database, maximum)
         extra_memory = None if request.extra_memory is None else _mb(request.extra_memory, "--extra-memory")
+        buffer_sizes = _buffer_sizes(request, database, maximum, extra_memory or 0) if "shared-buffers" in request.vary else ()
         _require_bootable(request, memory_sizes, buffer_sizes, extra_memory, minimum)
-        swap, about_swap = _swap(workspace, request, max([*memory_sizes, *buffer_sizes]) * MB, runtime, facts, share.memory)
+        with_buffers = [each + (extra_memory or 0) for each in buffer_sizes]
+        swap, about_swap = _swap(workspace, request, max([*memory_sizes, *with_buffers]) * MB, runtime, facts, share.memory)
         unwarmed = _warn_of_unwarmed(request, facts, guest, memory_sizes, min(buffers, database))
         cpu = _cpu(preparation.containers)
         limits = complete_limits(cpu, maximum * MB if guest else None, runtime, settings.settings, settings.huge_pages)
@@ -91,10 +95,10 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
         options = WorkingSetOptions(
             **{**database_options(preparation, limits, size, settings), "precision": request.precision, "start_state": state},
             clients=clients,
-            vary=tuple(dict.fromkeys(request.vary)),
+            vary=tuple(sweep for sweep in SWEEPS if sweep in request.vary),
             shared_buffers=buffers,
             memory_sizes=memory_sizes if "memory" in request.vary else (),
-            shared_buffers_sizes=buffer_sizes if "shared-buffers" in request.vary else (),
+            shared_buffers_sizes=buffer_sizes,
             extra_memory=extra_memory,
             max_container=maximum,
             min_container=minimum,
@@ -126,13 +130,14 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
             size=size,
             settings=settings,
             disk=disk,
-            memory=min(share.memory, max([*options.memory_sizes, *options.shared_buffers_sizes]) * MB),
+            memory=min(share.memory, max([*options.memory_sizes, *with_buffers]) * MB),
             messages=(
                 *notes,
                 *size.messages,
                 *settings.messages,
                 *about_swap,
                 *unwarmed,
+                *_warn_of_flat_curve(request, memory_sizes, buffers, database),
                 *limits.messages,
                 *about_state,
                 *about_configured,
@@ -210,6 +215,16 @@ def _warn_of_unwarmed(request: WorkingSetRequest, facts: HostFacts, guest: bool,
     ]
 
 
+def _warn_of_flat_curve(request: WorkingSetRequest, memory_sizes: tuple[int, ...], buffers: int, database: int) -> list[str]:
+    """Return a warning if shared buffers hold the database (both in MB) in every container of the memory sweep."""
+    if "memory" not in request.vary or buffers < database or memory_sizes[0] < database:
+        return []
+    return [
+        f"Warning: shared buffers of {buffers} MB hold the whole database of {database} MB, so that the curve of container memory is flat; "
+        "lower --shared-buffers, or use a larger database."
+    ]
+
+
 def _swap(
     workspace: Workspace, request: WorkingSetRequest, size: int, runtime: RuntimeName, facts: HostFacts, budget: int
 ) -> tuple[Swap | None, list[str]]:
@@ -280,7 +295,7 @@ def _memory_sizes(
     cache. Twice the shared buffers is always included, because the double-buffering dip is there.
     """
     if request.memory_sizes:
-        return _given(request.memory_sizes, "--memory-sizes", maximum)
+        return _given(request.memory_sizes, "--memory-sizes", maximum, 0)
     low = round(buffers * 1.05) + min_extra_memory(min(clients), runtime)
     high = min(maximum, round(MAX_SIZE_FACTOR * (buffers + database)) + min_extra_memory(max(clients), runtime))
     if high < 1.2 * low:
@@ -295,11 +310,19 @@ def _memory_sizes(
     return sizes
 
 
-def _buffer_sizes(request: WorkingSetRequest, database: int, maximum: int) -> tuple[int, ...]:
-    """Return the sizes of shared buffers in MB, in a geometric series from 12.5 % to 125 % of the database."""
+def _buffer_sizes(request: WorkingSetRequest, database: int, maximum: int, extra: int) -> tuple[int, ...]:
+    """Return the sizes of shared buffers in MB, in a geometric series from 12.5 % to 125 % of the database.
+
+    Containers are larger by ``extra``, which is 0 if it is the result of the first sweep.
+    """
     if request.shared_buffers_sizes:
-        return _given(request.shared_buffers_sizes, "--shared-buffers-sizes", maximum)
-    low, high = max(MIN_SHARED_BUFFERS_MB, database // 8), min(maximum, max(round(1.25 * database), 4 * MIN_SHARED_BUFFERS_MB))
+        return _given(request.shared_buffers_sizes, "--shared-buffers-sizes", maximum, extra)
+    low, high = max(MIN_SHARED_BUFFERS_MB, database // 8), min(maximum - extra, max(round(1.25 * database), 4 * MIN_SHARED_BUFFERS_MB))
+    if high < low:
+        raise UsageError(
+            f"shared buffers from {low} MB{_with(extra)} are more than the run may use ({maximum} MB); raise --host-memory, or lower "
+            "--extra-memory or --scale"
+        )
     points = request.initial_sizes or INITIAL_SIZES
     return tuple(sorted({round(low * (high / low) ** (index / (points - 1))) for index in range(points)}))
 
@@ -308,13 +331,18 @@ def _spread(low: int, high: int, count: int) -> tuple[int, ...]:
     return tuple(sorted({round(low + (high - low) * index / (count - 1)) for index in range(count)}))
 
 
-def _given(requested: tuple[Size, ...], option: str, maximum: int) -> tuple[int, ...]:
+def _given(requested: tuple[Size, ...], option: str, maximum: int, extra: int) -> tuple[int, ...]:
     sizes = tuple(sorted({_mb(size, option, 1) for size in requested}))
-    if sizes[-1] > maximum:
+    if sizes[-1] + extra > maximum:
         raise UsageError(
-            f"{option}: {sizes[-1]} MB is more than the run may use ({maximum} MB); raise --host-memory, or give smaller sizes"
+            f"{option}: {sizes[-1]} MB{_with(extra)} is more than the run may use ({maximum} MB); raise --host-memory, or give smaller "
+            "sizes"
         )
     return sizes
+
+
+def _with(extra: int) -> str:
+    return f" with --extra-memory of {extra} MB" if extra else ""
 
 
 def _configured(requested: Size | None, whole: int) -> tuple[int, list[str]]:

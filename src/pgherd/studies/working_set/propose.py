@@ -145,9 +145,7 @@ class _SweepPlan:
     def _sizes(self, curve: SweepCurve) -> list[int]:
         """Return the planned sizes for which a container is possible on this host."""
         extra = self._extra_memory(curve)
-        return [
-            size for size in self.options.sizes(curve.sweep) if self.options.min_container <= size + extra <= self.options.max_container
-        ]
+        return [size for size in self.options.sizes(curve.sweep) if self.options.fits(size, extra)]
 
     def _reruns(self, sweep: Sweep, share: float) -> Iterator[Batch]:
         """Yield one rerun of each size without a clean trial, sizes that failed first. Sizes out of memory are left out."""

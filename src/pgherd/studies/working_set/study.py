@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pgherd.study.study import Column, Study, TableView
 
 if TYPE_CHECKING:
-    from pgherd.model.analysis import Finding
+    from pgherd.model.analysis import Analysis, Finding
 
 STUDY = Study(
     package="pgherd.studies.working_set",
@@ -59,6 +58,13 @@ STUDY = Study(
 )
 
 
-def memory_needed(findings: Mapping[str, Finding]) -> list[Finding]:
-    """Return the findings with the memory (MB) that a container needs, one per number of clients. For ``pgherd place``."""
-    return [finding for name, finding in findings.items() if name.startswith("working_set.")]
+def memory_needed(analysis: Analysis) -> list[Finding]:
+    """Return the findings with the memory (MB) that a container needs, one per number of clients. For ``pgherd place``.
+
+    A flat curve needs less than its smallest size, so it counts only if there is no other.
+    """
+    from pgherd.studies.working_set.analyse import FINDING_NAMES, VARIED
+
+    rows = [row for row in analysis.tables.get("working-set", []) if row["varied"] == VARIED["memory"]]
+    rows = [row for row in rows if row["shape"] != "flat"] or rows
+    return [analysis.findings[f"{FINDING_NAMES['memory']}.{row['clients']}"] for row in rows]
