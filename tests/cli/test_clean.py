@@ -5,7 +5,8 @@ import os
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.node.files import Directory
+from pgherd.host import paths
+from pgherd.node.files import Directory, user_name
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -15,9 +16,12 @@ def own_state(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
-def test_nothing_to_clean_is_said(tmp_path, capsys):
-    assert run(["clean", "--runs-dir", str(tmp_path)]) == 0
-    assert "No leftovers found" in capsys.readouterr().out
+def test_nothing_to_clean_is_said(tmp_path, monkeypatch, capsys):
+    """Other users have other directories, and the directory of runs depends on the current one."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["clean", "--runs-dir", "runs"]) == 0
+    places = f"{user_name(os.geteuid())} in {paths.state_dir()}, {paths.cache_dir()} and {tmp_path / 'runs'}"
+    assert capsys.readouterr().out.startswith(f"No leftovers found of {places}: ")
 
 
 def test_a_killed_run_keeps_its_finished_trials_and_loses_the_torn_one(runs, name, capsys):

@@ -28,7 +28,6 @@ ELSEWHERE = {
     "--one-off": "iperf3",
     "--privileged": "docker run",
     "--progress-timestamp": "pgbench",
-    "--random-seed": "pgbench",
     "--scope": "systemd-run",
     "--system": "useradd",
     "--template": "createdb",

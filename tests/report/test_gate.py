@@ -270,12 +270,36 @@ def test_another_host_is_another_platform(baseline, runs, synthetic):
 
 def test_a_run_that_was_resumed_on_another_host_says_so(baseline, runs):
     record = baseline.record
-    analysis = record.analysis.model_copy(update={"grade": "B"})
+    analysis = record.analysis.model_copy(update={"grade": "B", "grade_reason": ""})
     other = runs(17_000.0, 2, resumed_on_changed_host=["After 5 trials …"], analysis=analysis)
     warnings = gate(baseline, GateRun(other.name, other.record, [result for result in other.results if not result.tainted])).warnings
     assert not any("The hosts differ" in warning for warning in warnings)
     of_it = [warning for warning in warnings if warning.startswith(f"Run {other.name}")]
     assert of_it == [f"Run {other.name}: After 5 trials …"], "nothing in it was noisy"
+
+
+WIDE = "the answer's interval spans 12 sizes"
+
+
+@pytest.mark.parametrize(
+    ("reason", "noisy", "text"),
+    [
+        (WIDE, False, WIDE),
+        (WIDE, True, f"{WIDE}; some of its trials were noisy"),
+        ("", True, "some of its trials were noisy"),
+        ("", False, "some checks could not be made, points are missing, "),
+    ],
+)
+def test_a_run_of_grade_b_has_its_reason(baseline, runs, reason, noisy, text):
+    other = runs(17_000.0, 2)
+    record = other.record.model_copy(update={"analysis": other.record.analysis.model_copy(update={"grade": "B", "grade_reason": reason})})
+    results = [result for result in other.results if not result.tainted]
+    if noisy:
+        fail = Check(name="steal", kind="noise", result="fail", observed="", expected="")
+        results[0] = results[0].model_copy(update={"checks": [fail]})
+    warnings = gate(baseline, GateRun(other.name, record, results)).warnings
+    (warning,) = [warning for warning in warnings if warning.startswith(f"Run {other.name}")]
+    assert warning.startswith(f"Run {other.name} has grade B: {text}") and ("noisy" in warning) is noisy
 
 
 def test_settings_options_and_days_apart_are_said(baseline, runs):

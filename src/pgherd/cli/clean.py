@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -18,7 +19,7 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
     unfinished trials. Finished trials and active runs are left unchanged."""
     from pgherd.host import journal, paths, reservation
     from pgherd.model.errors import RunDirectoryError
-    from pgherd.node.files import UnsafeFileError
+    from pgherd.node.files import UnsafeFileError, user_name
     from pgherd.node.local import LocalNode
     from pgherd.postgres import templates as data_templates
     from pgherd.store.live_state import remove_live
@@ -67,5 +68,10 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
         for line in messages:
             console.print(line, markup=False)
         if not messages:
-            console.print("No leftovers found: no process, cgroup, directory or unfinished trial of a killed run.")
+            where = f"{user_name(os.geteuid())} in {state}, {cache} and {runs.absolute()}"
+            console.print(
+                f"No leftovers found of {where}: no process, cgroup, directory or unfinished trial of a killed run.",
+                markup=False,
+                soft_wrap=True,
+            )
     return 1 if failed else 0

@@ -1,6 +1,6 @@
 """Driver for pgbench.
 
-``Load.options``: ``define:NAME`` (pgbench's -D NAME=value), ``connect`` (--connect), ``transactions`` (-t), ``delay`` (seconds before
+``Load.options``: ``define:NAME`` (pgbench's -D NAME=value), ``connect`` (-C), ``transactions`` (-t), ``delay`` (seconds before
 pgbench starts).
 
 **Counting.** Transactions are counted on a cumulative curve through pgbench's progress lines. Each line adds its rate times the time since

@@ -14,10 +14,15 @@ from pgherd.study.study import labels, percent_columns
 Cell = Finding | str | int | float | None
 """One cell of an Analysis' table."""
 
+B_WITHOUT_NOISE = (
+    "some checks could not be made, points are missing, there are too few trials for an interval, or the host, pgherd or an external "
+    "server's settings changed during the run"
+)
+"""Causes of grade B if no trial was noisy."""
+
 GRADE_MEANING: dict[Grade, str] = {
     "A": "All checks passed in every trial used; see the intervals for precision",
-    "B": "Some trials were noisy, some checks could not be made, points are missing, there are too few trials for an interval, "
-    "or the host, pgherd or an external server's settings changed during the run",
+    "B": f"Some trials were noisy, {B_WITHOUT_NOISE}",
     "C": "Half or more of the results, or their reference, rest on tainted trials, or there is too little data",
 }
 

@@ -14,7 +14,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.text import clean
 from pgherd.model.units import format_seconds
 from pgherd.report import gate_metrics, run_differences
-from pgherd.report.formatting import MISSING, finding_value, finite
+from pgherd.report.formatting import B_WITHOUT_NOISE, MISSING, finding_value, finite
 from pgherd.report.gate_metrics import GateRun, MetricLimit, MetricPair
 from pgherd.report.html_model import Table
 from pgherd.study.comparison import answers
@@ -275,9 +275,16 @@ def _warnings(baseline: GateRun, run: GateRun) -> list[str]:
     warnings = [f"The runs started {format_seconds(apart)} apart"] if apart >= 3600 else []
     for each in (baseline, run):
         warnings += [f"Run {each.name}: {sentence}" for sentence in each.record.resumed_on_changed_host]
-        noisy = any(result.tainted for result in each.results)
-        if each.record.analysis is not None and each.record.analysis.grade == "B" and (noisy or not each.record.resumed_on_changed_host):
-            warnings.append(f"Run {each.name} has grade B: some of its trials were noisy")
+        analysis = each.record.analysis
+        if analysis is None or analysis.grade != "B":
+            continue
+        reasons = [clean(analysis.grade_reason)] if analysis.grade_reason else []
+        if any(result.tainted for result in each.results):
+            reasons.append("some of its trials were noisy")
+        if not reasons and not each.record.resumed_on_changed_host:
+            reasons.append(B_WITHOUT_NOISE)
+        if reasons:
+            warnings.append(f"Run {each.name} has grade B: {'; '.join(reasons)}")
     return warnings
 
 
