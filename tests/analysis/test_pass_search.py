@@ -95,6 +95,16 @@ def test_blocks_without_a_result_do_not_repeat_forever() -> None:
     assert not wanted and pass_limit(SIZES, tallies).value is None
 
 
+def test_a_size_whose_trials_do_not_finish_ends_the_search() -> None:
+    passing = {1.0: Tally(7, 7, 7), 8.0: Tally(7, 7, 7)}
+    once, twice = (passing | {16.0: Tally(0, 0, attempts)} for attempts in (1, 2))
+    assert next_sizes(SIZES, once, BLOCKS, 8) == [16] and pass_limit(SIZES, once).unfinished is None
+    assert next_sizes(SIZES, twice, BLOCKS, 8) == [] and pass_limit(SIZES, twice).unfinished == 16
+    assert pass_limit(SIZES, twice | {20.0: Tally(0, 7, 7)}).unfinished == 16
+    assert pass_limit(SIZES, twice | {12.0: Tally(0, 7, 7)}).unfinished is None, "it is beyond the size that fails"
+    assert pass_limit(SIZES, {1.0: Tally(0, 0, 2)}).unfinished is None
+
+
 @given(st.dictionaries(st.sampled_from(SIZES[:12]), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=8))
 def test_the_interval_contains_the_value(raw: dict[float, tuple[int, int]]) -> None:
     tallies = {size: Tally(min(pair), max(pair), max(pair)) for size, pair in raw.items()}
@@ -127,3 +137,28 @@ def test_simulated_hosts(width: float) -> None:
     assert closed >= {0.1: 1, 0.5: 0.95, 1.0: 0.7, 2.0: 0}[width] * searches
     assert hits >= (0.95 if width <= 1 else 0.8) * searches
     assert covered >= 0.95 * searches
+
+
+@pytest.mark.parametrize(
+    ("share", "truth", "least"),
+    [
+        (lambda size: 1 - size / 40, 20, 0.95),
+        (lambda size: 1 / (1 + math.exp(min((size - 10.4) / 8, 50))), 10, 0.95),
+        (lambda size: 1.0 if size <= 3 else 0.49, 3, 0.89),
+        (lambda size: 0.5 if size <= 24 else 0.0, 24, 0.89),
+    ],
+    ids=["line", "wide transition", "nearly half from 4 on", "half up to 24"],
+)
+def test_the_interval_covers_a_limit_that_is_not_sharp(share: Callable[[float], float], truth: int, least: float) -> None:
+    """The same blocks choose the limit and test it, and the best of several sizes counts."""
+    sizes, searches = SIZES[:32], 400
+    covered = 0
+    for number in range(searches):
+        rng = random.Random(f"{truth} {number}")
+
+        def passes(size: float, rng: random.Random = rng) -> bool:
+            return rng.random() < share(size)
+
+        found = pass_limit(sizes, search(passes, sizes))
+        covered += (found.low or 0) <= truth <= (found.high if found.high is not None else math.inf)
+    assert covered >= (least - 0.02) * searches
