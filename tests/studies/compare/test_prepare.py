@@ -205,6 +205,15 @@ def test_at_a_given_rate_latency_decides():
     assert prepared(variant=("x:jit=off",), rate=100).options.metric == "p95"
     assert prepared(variant=("x:jit=off",), rate=100, metric="p50").options.metric == "p50"
     assert prepared(variant=("x:jit=off",)).options.metric is None
+    assert prepared(variant=("a:rate=100", "b:rate=100,jit=off")).options.metric == "p95"
+    assert prepared(variant=("a:rate=100", "b:jit=off")).options.metric is None, "throughput differs"
+    job = {"study": "density", "options": {"databases": [1], "scale": 1, "rate": 100}}
+    other = {**job, "options": {**job["options"], "protocol": "simple"}}
+    assert prepared(scenarios=[{"name": "a", **job}, {"name": "b", **other}]).options.metric == "p95"
+    assert prepared(scenarios=[{"name": "a", **job}, {"name": "b", **other}], metric="throughput").options.metric == "throughput"
+    disk = {"study": "disk", "options": {"tests": ["mix"], "rate_iops": "100,100"}}
+    other = {**disk, "options": {**disk["options"], "rate_iops": "50,50"}}
+    assert prepared(scenarios=[{"name": "a", **disk}, {"name": "b", **other}]).options.metric is None, "fio has no percentile of a mix"
 
 
 @pytest.mark.parametrize(

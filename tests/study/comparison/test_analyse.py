@@ -88,6 +88,36 @@ def test_a_block_that_was_run_again_costs_no_grade_and_one_that_was_not_does(opt
     assert found.grade == "B" and found.findings["blocks"].note == "of 14 that were run, 1 tainted"
 
 
+def test_a_rerun_that_is_rerun_costs_no_grade(options, simulate):
+    def twice(trial):
+        again = trial.repeat == 2 or trial.reason.startswith("rerun of block 2:")
+        return "steal" if again and trial.point["variant"] == "other" else None
+
+    found, _ = told(options(time_budget=1e6), simulate, truth={"other": 0.8}, taint=twice)
+    assert found.warnings[0].startswith("2 of ") and found.grade == "A"
+
+
+def test_variants_of_different_points_are_compared_at_the_common_ones(options, server, simulate):
+    """Twice as many databases make twice the throughput here, so means over different points differ."""
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 2, 4))}, time_budget=1e6)
+    found, _ = told(made, simulate, noise=0.002)
+    assert found.answer.startswith("b and a do not differ by more than 2 %: throughput at common points ")
+    assert "The variants have different points: each mean is over the common ones, databases=1, databases=2" in found.warnings
+    found, _ = told(options({"a": server(databases=(2,)), "b": server(databases=(1, 2, 4))}, time_budget=1e6), simulate, noise=0.002)
+    assert found.answer.startswith("b and a do not differ by more than 2 %: ")
+    assert row(found, "b", "throughput@databases=2")["ratio_to_baseline"].value == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("of_study", [False, True])
+def test_without_a_common_point_there_is_no_mean(options, server, simulate, of_study):
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(4, 8))}, compare_findings=of_study)
+    found, results = told(made, simulate)
+    assert found.answer == "No result: throughput: the variants have no point in common." and found.grade == "C"
+    assert len({result.trial.repeat for result in results}) == 2, "two blocks show it"
+    found, _ = told(options({"a": server(databases=(1,)), "b": server(databases=(4,))}), simulate)
+    assert found.findings["ratio:b:throughput"].value == pytest.approx(4, rel=0.1), "one point is compared with one"
+
+
 def test_tainted_throughout_is_an_indication(options, simulate):
     found, _ = told(options(max_blocks=8, max_reruns=1), simulate, truth={"other": 0.8}, taint=lambda trial: "steal")
     assert found.grade == "C" and found.answer.startswith("Indication only: other is slower than base")

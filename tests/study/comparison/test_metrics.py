@@ -1,5 +1,6 @@
 import pytest
 
+from pgherd.model.prometheus import PrometheusView
 from pgherd.model.result import TrialResult
 from pgherd.study.comparison import metrics, time_slices, variants
 
@@ -43,6 +44,28 @@ def test_what_was_not_seen_is_absent(options, simulate):
     assert {"p99", "memory", "wal_per_tx", "device_bytes_per_tx"}.isdisjoint(observed) and "p95" in observed
     failed = results(options, simulate, fail=lambda trial: "no")
     assert metrics.metric_values(failed) == {}
+
+
+def test_devices_and_switches_are_those_of_the_servers_host(options, simulate):
+    """Those of this host are left out if the servers are elsewhere."""
+    disks = {"disk:sda": {"read_bytes": 2e6, "write_bytes": 1e6}, "server-disk:db01/sdb": {"read_bytes": 1e6, "write_bytes": 1e6}}
+    (result,) = results(options, simulate, metrics=disks)
+    (host,), (phase,) = result.trial.deployment.hosts, result.phases
+    external = tuple(container.model_copy(update={"runtime": "external"}) for container in host.containers)
+    deployment = result.trial.deployment.model_copy(update={"hosts": (host.model_copy(update={"containers": external}),)})
+    trial = result.trial.model_copy(update={"deployment": deployment})
+
+    def observed(metrics_seen, views=()):
+        changed = phase.model_copy(update={"metrics": metrics_seen, "prometheus": list(views)})
+        values = metrics.metric_values([result.model_copy(update={"trial": trial, "phases": [changed]})])
+        return values.get("device_bytes_per_tx"), values.get("context_switches_per_tx")
+
+    elsewhere = {entity: values for entity, values in phase.metrics.items() if entity != "container:db01"}
+    view = PrometheusView(container="db01", url="http://p", match="db1", step=1, gaps=0, longest_gap=None, series=[], sparse=[], missing=[],
+                          clock_ahead=0, seconds=0)  # fmt: skip
+    assert observed(phase.metrics) == (pytest.approx(300), pytest.approx(2)), "its cgroup is here"
+    assert observed(elsewhere) == (None, None)
+    assert observed(elsewhere, [view]) == (pytest.approx(200), None)
 
 
 def test_several_points_have_each_metric_and_their_geometric_mean(options, server, simulate):

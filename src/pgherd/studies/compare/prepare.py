@@ -18,8 +18,9 @@ from pgherd.model.base import Model
 from pgherd.model.deployment import Server
 from pgherd.model.errors import UsageError
 from pgherd.model.host_facts import HostFacts
+from pgherd.model.result import DATABASE, counted_by
 from pgherd.model.run import RunEnvironment
-from pgherd.model.trial import State
+from pgherd.model.trial import State, Trial
 from pgherd.model.units import format_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import merge, prepared_study, servers
@@ -31,7 +32,7 @@ from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.working_set.options import WorkingSetRequest
 from pgherd.study.comparison import variants
-from pgherd.study.comparison.metrics import METRICS
+from pgherd.study.comparison.metrics import METRICS, at_fixed_rate
 from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.propose import alpha
 from pgherd.study.comparison.request import BlocksRequest, ScenarioVariant
@@ -63,7 +64,8 @@ _NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "slo", "pr
 
 def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
     """Complete a comparison for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
-    metric, limits = _metric(request), thresholds(request.threshold)
+    _require_metric(request)
+    limits = thresholds(request.threshold)
     facts = gather(node)
     seed = request.seed if request.seed is not None else random.randrange(2**31)
     study, requests = _requests(request, facts, seed)
@@ -75,6 +77,7 @@ def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
             raise UsageError(f"{_variant_kind(request)} '{name}': {error}") from None
     environment = merge.environment({name: prepared.environment for name, prepared in by_variant.items()})
     baseline = next(iter(by_variant))
+    metric = request.metric or _default_metric(by_variant)
     plan = prepare_interleaved.choose(request, requests, by_variant, metric)
     state: State = "warm" if plan.in_slices else _state(request, by_variant)
     options = {name: _measured_once(request, prepared.options, state, plan.in_slices) for name, prepared in by_variant.items()}
@@ -216,10 +219,7 @@ def _state(request: CompareRequest, by_variant: Mapping[str, PreparedStudy]) -> 
     """
     if "start_state" in request.model_fields_set:
         return request.start_state
-    planned = [
-        variants.planned_trials(Variant(name="x", study=prepared.study, options=prepared.options.model_dump(mode="json")))
-        for prepared in by_variant.values()
-    ]
+    planned = [_planned(prepared) for prepared in by_variant.values()]
     servers = [server for trials in planned for trial in trials for _, _, server in trial.deployment.servers()]
     if servers and all(server.dsn is not None for server in servers):
         return "warm"  # pgherd cannot restart or restore an external server
@@ -230,6 +230,10 @@ def _state(request: CompareRequest, by_variant: Mapping[str, PreparedStudy]) -> 
         return "fresh"
     contents = {tuple(_content(server) for trial in trials for _, _, server in trial.deployment.servers()) for trials in planned}
     return "restarted" if len(contents) == 1 else "fresh"
+
+
+def _planned(prepared: PreparedStudy) -> tuple[Trial, ...]:
+    return variants.planned_trials(Variant(name="x", study=prepared.study, options=prepared.options.model_dump(mode="json")))
 
 
 def _content(server: Server) -> str:
@@ -262,13 +266,17 @@ def _require_transactions(request: CompareRequest, name: str, options: Model, pa
         raise UsageError(f"{_variant_kind(request)} '{name}': {error}") from None
 
 
-def _metric(request: CompareRequest) -> str | None:
-    if request.metric is None:
-        # At a given rate all variants have the same throughput. Only the latency differs.
-        return "p95" if request.rate is not None and request.variant else None
-    if request.metric not in METRICS and not request.scenarios:
+def _require_metric(request: CompareRequest) -> None:
+    if request.metric is not None and request.metric not in METRICS and not request.scenarios:
         raise UsageError(f"--metric {request.metric}: there is no such metric; use one of {', '.join(METRICS)}")
-    return request.metric
+
+
+def _default_metric(by_variant: Mapping[str, PreparedStudy]) -> str | None:
+    """Return p95 if all loads are of databases at a given rate. Throughput is then the same, and only the latency differs."""
+    trials = [trial for prepared in by_variant.values() for trial in _planned(prepared)]
+    drivers = {load.driver for trial in trials for phase in trial.phases for load in phase.loads.values()}
+    of_databases = all(counted_by(driver) is DATABASE for driver in drivers)
+    return "p95" if of_databases and all(map(at_fixed_rate, trials)) else None
 
 
 def _with_blocks(request: CompareRequest, options: CompareOptions) -> CompareOptions:

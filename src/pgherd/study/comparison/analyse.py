@@ -12,7 +12,7 @@ from pgherd.analysis.intervals import Estimate
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_seconds
-from pgherd.study.comparison import answers, tables
+from pgherd.study.comparison import answers, tables, variants
 from pgherd.study.comparison.blocks import MIN_CLEAN_BLOCKS, Block, MetricSeries, all_series, complete_blocks, primary_series, used_blocks
 from pgherd.study.comparison.metrics import METRICS
 from pgherd.study.comparison.options import ALL_VARIANTS, CompareOptions
@@ -20,7 +20,7 @@ from pgherd.study.comparison.propose import alpha, decisions, propose
 from pgherd.study.comparison.tables import ComparisonEstimates
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import check_warnings
+from pgherd.study.grade import check_warnings, qualify_answer
 
 MAX_BLOCK_GAP_S = 30.0
 """Pause between two trials of a block, in seconds, above which the block is reported as interrupted."""
@@ -52,10 +52,11 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
     estimates = ComparisonEstimates(options, blocks, used, primary, series, decided, others, _aa_ratios(options, series))
     grade = _grade(estimates)
     answer = answers.answer(estimates.options, primary.metric, decided, estimates.aa_ratios.get(primary.metric.name), len(used))
+    answer = qualify_answer(answer, grade)
     if primary.unusable_reason(options):
         answer = f"No result: {primary.metric.label}: {primary.unusable_reason(options)}."
     return Analysis(
-        answer=f"Indication only: {answer}" if grade == "C" else answer,
+        answer=answer,
         grade=grade,
         findings=_findings(estimates),
         tables={
@@ -132,10 +133,9 @@ def _grade(estimates: ComparisonEstimates) -> Grade:
 
 
 def _unreplaced_blocks(estimates: ComparisonEstimates) -> int:
-    """Return the number of tainted blocks without a clean rerun."""
-    tainted = sum(not block.clean for block in estimates.blocks)
-    clean_reruns = sum(block.clean and block.all[0].trial.reason.startswith("rerun") for block in estimates.blocks)
-    return max(tainted - clean_reruns, 0)
+    """Return the number of planned blocks without a clean result. A rerun replaces one of them, however many tainted reruns precede it."""
+    planned = sum(not block.all[0].trial.reason.startswith("rerun") for block in estimates.blocks)
+    return max(planned - sum(block.clean for block in estimates.blocks), 0)
 
 
 def _aa_differs(estimates: ComparisonEstimates) -> bool:
@@ -165,6 +165,9 @@ def _trial_warnings(options: CompareOptions, results: Sequence[TrialResult], blo
 
 def _warnings(estimates: ComparisonEstimates) -> list[str]:
     options, warnings = estimates.options, []
+    if common := variants.common_points(options):
+        points = ", ".join(sorted(common, key=lambda point: (len(point), point)))
+        warnings.append(f"The variants have different points: each mean is over the common ones, {points}")
     if _aa_differs(estimates):
         aa_ratio = estimates.aa_ratios[estimates.primary.metric.name]
         change = answers.as_change(aa_ratio.value, aa_ratio.low, aa_ratio.high)

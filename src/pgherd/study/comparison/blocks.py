@@ -15,6 +15,8 @@ from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.shared_options import PIN
 
+NO_COMMON_POINT = "the variants have no point in common"
+"""Reason why the mean of a metric cannot be compared."""
 MIN_CLEAN_BLOCKS = 3
 """Number of clean blocks from which tainted ones are left out. With fewer, finished ones are the fallback, as an indication."""
 
@@ -130,7 +132,8 @@ class MetricSeries:
 
 def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, MetricSeries]:
     """Return all metrics by name. The metrics of ``study.comparison.metrics.METRICS`` come first and are always included. Others follow."""
-    by_variant = {name: [metrics.metric_values(block.results[name]) for block in blocks] for name in options.block_variants}
+    common = variants.common_points(options)
+    by_variant = {name: [metrics.metric_values(block.results[name], common=common) for block in blocks] for name in options.block_variants}
     unit: dict[str, str] = {}
     if options.compare_findings:
         for variant in options.block_variants:
@@ -150,7 +153,9 @@ def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, Me
 
 
 def _metric(options: CompareOptions, name: str, results: Sequence[TrialResult], unit: str) -> ComparedMetric:
-    metric = metrics.metric_for(name, results, unit)
+    metric, common = metrics.metric_for(name, results, unit), variants.common_points(options)
+    if common is not None and name in metrics.METRICS:
+        return replace(metric, label=f"{metric.label} at common points") if common else replace(metric, absent=NO_COMMON_POINT)
     if options.in_slices and metric.name == metrics.DEVICE_IO:
         return replace(metric, absent="with time slices all variants share the devices (--interleave trials separates them)")
     return metric
@@ -167,13 +172,14 @@ def primary_series(options: CompareOptions, blocks: Sequence[Block]) -> MetricSe
         KeyError: no trial has it. The argument is a sentence that lists the available metrics.
     """
     if options.metric is None or options.metric.partition(metrics.POINT_MARK)[0] in metrics.METRICS:
-        name = options.metric or metrics.DEFAULT_METRIC
+        name, common, results = options.metric or metrics.DEFAULT_METRIC, variants.common_points(options), _all_results(blocks)
         by_variant = {
-            variant: tuple(metrics.metric_values(block.results[variant], name).get(name) for block in blocks)
+            variant: tuple(metrics.metric_values(block.results[variant], name, common).get(name) for block in blocks)
             for variant in options.block_variants
         }
-        if options.metric is not None or any(value for values in by_variant.values() for value in values):
-            return MetricSeries(metrics.metric_for(name, _all_results(blocks)), by_variant)
+        incomparable = common == frozenset() and any(name in metrics.metric_values([result], name) for result in results)
+        if options.metric is not None or incomparable or any(value for values in by_variant.values() for value in values):
+            return MetricSeries(_metric(options, name, results, ""), by_variant)
     all_metrics = all_series(options, blocks)
     usable = [name for name, series in all_metrics.items() if not series.unusable_reason(options)]
     name = options.metric or next(iter(usable), metrics.DEFAULT_METRIC)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pgherd.model.analysis import Finding
 from pgherd.model.result import DATABASE, PhaseResult, TrialResult, counted
+from pgherd.model.trial import Trial
 from pgherd.study import trial_schedule
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.options import Variant
-from pgherd.study.observation import device_sum, median_latency
+from pgherd.study.observation import host_device_sum, host_sum, median_latency
 
 POINT_MARK = "@"
 """Separator between a metric and the single point that it is taken from: ``throughput@databases=4``."""
@@ -58,12 +59,12 @@ def _new_orders(result: TrialResult) -> float | None:
     return math.fsum(rate * length for rate, length in parts if rate is not None) / seconds
 
 
-def _per_transaction(of_phase: Callable[[TrialResult, PhaseResult], float | None]) -> Callable[[TrialResult], float | None]:
-    """Return a function that converts a rate per second into an amount per transaction."""
+def _per_transaction(of_phase: Callable[[Trial, int, PhaseResult], float | None]) -> Callable[[TrialResult], float | None]:
+    """Return a function that converts a rate per second into an amount per transaction. ``of_phase`` gets the number of a phase too."""
 
     def extract(result: TrialResult) -> float | None:
         transactions = sum(target.transactions for phase in result.phases for target in phase.targets)
-        parts = [of_phase(result, phase) for phase in result.phases]
+        parts = [of_phase(result.trial, number, phase) for number, phase in enumerate(result.phases)]
         if transactions <= 0 or not parts or any(part is None for part in parts):
             return None
         return sum(part * phase.seconds for part, phase in zip(parts, result.phases, strict=True) if part is not None) / transactions
@@ -71,19 +72,19 @@ def _per_transaction(of_phase: Callable[[TrialResult, PhaseResult], float | None
     return extract
 
 
-def _containers(result: TrialResult, phase: PhaseResult, metric: str) -> float | None:
+def _containers(phase: PhaseResult, metric: str) -> float | None:
     """Return the sum of a metric over the containers under load. None if one of them was not measured."""
     names = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
     values = [phase.metrics.get(f"container:{name}", {}).get(metric) for name in names]
     return None if not values or any(value is None for value in values) else math.fsum(value or 0.0 for value in values)
 
 
-def _cpu(result: TrialResult, phase: PhaseResult) -> float | None:
-    used = _containers(result, phase, "cpu.usage")
+def _cpu(trial: Trial, number: int, phase: PhaseResult) -> float | None:
+    used = _containers(phase, "cpu.usage")
     return None if used is None else 1000 * used
 
 
-def _wal(result: TrialResult, phase: PhaseResult) -> float | None:
+def _wal(trial: Trial, number: int, phase: PhaseResult) -> float | None:
     """Return the WAL bytes per second of all measured servers under load."""
     values = [m["wal.bytes"] for m in _loaded_servers(phase) if "wal.bytes" in m]
     return math.fsum(values) if values else None
@@ -95,13 +96,9 @@ def _loaded_servers(phase: PhaseResult) -> list[Mapping[str, float]]:
     return [m for entity, m in phase.metrics.items() if entity in names]
 
 
-def _devices(result: TrialResult, phase: PhaseResult) -> float | None:
-    return device_sum(phase, "read_bytes", "write_bytes")
-
-
 def _memory(result: TrialResult) -> float | None:
     seconds = math.fsum(phase.seconds for phase in result.phases)
-    parts = [_with_reserved(phase, _containers(result, phase, "memory.usage")) for phase in result.phases]
+    parts = [_with_reserved(phase, _containers(phase, "memory.usage")) for phase in result.phases]
     if seconds <= 0 or not parts or any(part is None for part in parts):
         return None
     return sum(part * phase.seconds for part, phase in zip(parts, result.phases, strict=True) if part is not None) / seconds / MB
@@ -162,8 +159,8 @@ METRICS: Mapping[str, ComparedMetric] = {
             "bytes",
             "lower",
             ("more I/O", "less I/O"),
-            _per_transaction(_devices),
-            "/proc/diskstats shows no device here",
+            _per_transaction(lambda trial, number, phase: host_device_sum(trial, number, phase, "read_bytes", "write_bytes")),
+            "the devices of the servers' host were not measured",
             minimum=16.0,
         ),
         ComparedMetric(
@@ -172,14 +169,14 @@ METRICS: Mapping[str, ComparedMetric] = {
             "switches",
             "lower",
             ("more switches", "fewer switches"),
-            _per_transaction(lambda result, phase: phase.metrics.get("host", {}).get("context_switches")),
-            "the host's context switches were not measured",
+            _per_transaction(lambda trial, number, phase: host_sum(trial, number, phase, "context_switches")),
+            "the context switches of the servers' host were not measured",
         ),
     )
 }
 """Metrics that a comparison takes from every trial, in the order of the report.
 
-I/O covers all block devices of the host and context switches cover the whole host, so both include other programs.
+I/O covers all block devices of the servers' host and context switches cover the whole host, so both include other programs.
 """
 
 _Better = tuple[Literal["higher", "lower", ""], tuple[str, str]]
@@ -217,35 +214,37 @@ def metric_for(name: str, results: Sequence[TrialResult], unit: str = "") -> Com
     return replace(known, unit=work.unit if known.unit == DATABASE.unit else known.unit, label=label, absent=absent)
 
 
-def metric_values(results: Sequence[TrialResult], only: str | None = None) -> dict[str, float]:
+def metric_values(results: Sequence[TrialResult], only: str | None = None, common: Collection[str] | None = None) -> dict[str, float]:
     """Return the measured metrics of one variant's trials in one block, by name. ``only`` limits them to one metric.
 
-    With several points, each metric has a value per point, and their geometric mean under the plain name. The mean skips points at a fixed
-    rate unless all have one, because a fixed rate gives the same throughput on any variant.
+    With several points, each metric has a value per point, and their geometric mean under the plain name. The mean skips points that are
+    not ``common`` to all variants (``variants.common_points``), and those at a fixed rate unless all have one, because a fixed rate gives
+    the same throughput on any variant.
     """
     measured: dict[str, float] = {}
-    overall = [not _at_fixed_rate(result) for result in results]
-    overall = overall if any(overall) else [True] * len(results)
+    by_point = common is not None or len(results) > 1
+    compared = [common is None or variants.point_text(result.trial) in common for result in results]
+    overall = [one and not at_fixed_rate(result.trial) for one, result in zip(compared, results, strict=True)]
+    overall = overall if any(overall) else compared
     selected = [metric for metric in METRICS.values() if only is None or metric.name == only.partition(POINT_MARK)[0]]
     for metric in selected:
         values = [metric.extract(result) if result.error is None else None for result in results]
-        if len(results) > 1:
-            measured |= {
-                f"{metric.name}{POINT_MARK}{_point_text(result)}": v for result, v in zip(results, values, strict=True) if v is not None
-            }
+        if by_point:
+            names = [f"{metric.name}{POINT_MARK}{variants.point_text(result.trial)}" for result in results]
+            measured |= {name: value for name, value in zip(names, values, strict=True) if value is not None}
         included = [value for value, counts in zip(values, overall, strict=True) if counts]
         if included and None not in included:
             measured[metric.name] = _geometric_mean([value for value in included if value is not None])
     for result in results:
         readings = result.probe if result.error is None else {}
-        suffix = f"{POINT_MARK}{_point_text(result)}" if len(results) > 1 else ""
+        suffix = f"{POINT_MARK}{variants.point_text(result.trial)}" if by_point else ""
         measured |= {f"{name}{suffix}": value for name, value in readings.items()}
     return measured
 
 
-def _at_fixed_rate(result: TrialResult) -> bool:
+def at_fixed_rate(trial: Trial) -> bool:
     """Return True if all loads of a trial have a fixed rate, as in a mix or the idle round trips of a link."""
-    loads = [load for phase in result.trial.phases for load in phase.loads.values()]
+    loads = [load for phase in trial.phases for load in phase.loads.values()]
     return bool(loads) and all(load.rate is not None or "rate" in load.options for load in loads)
 
 
@@ -265,7 +264,3 @@ def study_findings(variant: Variant, results: Sequence[TrialResult]) -> dict[str
     return {
         (f"{variant.study}.{name}" if name in METRICS else name): finding for name, finding in findings.items() if finding.value is not None
     }
-
-
-def _point_text(result: TrialResult) -> str:
-    return ",".join(f"{name}={value}" for name, value in sorted(variants.point_of(result).items()))

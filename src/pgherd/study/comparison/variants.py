@@ -76,7 +76,7 @@ def variant_trials(options: CompareOptions, number: int, reason: str = "planned"
     """Return the trials of a block in their order, each with one variant at one point."""
     rng = random.Random(f"block {options.seed} {number}")
     names = list(options.block_variants)
-    by_variant = {name: {_point_key(trial): trial for trial in planned_trials(options.variant(name))} for name in names}
+    by_variant = {name: {point_text(trial): trial for trial in planned_trials(options.variant(name))} for name in names}
     rng.shuffle(names)
     points = list(by_variant[options.baseline])
     if any(set(by_point) != set(points) for by_point in by_variant.values()):
@@ -122,9 +122,17 @@ def _joint_deployment(text: str) -> Deployment:
     return first.model_copy(update={"hosts": (first.hosts[0].model_copy(update={"containers": members}),), "volumes": volumes})
 
 
-def _point_key(trial: Trial) -> str:
-    """Return a trial's point as text, which pairs the trials of several variants."""
-    return trial.key().rpartition("#")[0]
+def common_points(options: CompareOptions) -> frozenset[str] | None:
+    """Return the points that all variants have, as texts. None if all have the same points, or if each has a single one."""
+    points = [frozenset(map(point_text, planned_trials(variant))) for variant in options.variants]
+    if len(set(points)) == 1 or all(len(one) == 1 for one in points):
+        return None
+    return frozenset.intersection(*points)
+
+
+def point_text(trial: Trial) -> str:
+    """Return a trial's point without the variant as text, which pairs the trials of several variants."""
+    return ",".join(f"{name}={value}" for name, value in sorted(trial.point.items()) if name != VARIANT)
 
 
 def _block_trial(trial: Trial, name: str, number: int, reason: str, single_point: bool) -> Trial:
