@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.load import Load, Phase, Script, TimeSlicing
+from pgherd.model.load import LatencyObjective, Load, Phase, Script, TimeSlicing
 
 
 def test_idle_is_the_absence_of_a_load():
@@ -22,6 +22,12 @@ def test_only_what_is_known_to_read_counts_as_read_only(sources, read_only):
 
 def test_how_long_a_phase_lasts_that_ends_with_its_drivers_is_not_planned():
     assert Phase(warmup=1, seconds=9).planned() == 10 and Phase(warmup=1, seconds=600, until="drivers").planned() == 1
+
+
+@pytest.mark.parametrize(("percentile", "late"), [(80, 400), (90, 200), (95, 100), (99, 20), (99.9, 2)])
+def test_exactly_the_promised_share_is_allowed(percentile, late):
+    allowed = LatencyObjective(percentile=percentile, limit_ms=10).allowed
+    assert late / 2000 <= allowed < (late + 1) / 2000 and int(allowed * 2000) == late
 
 
 ONE, TWO = "local/one/pg/bench", "local/two/pg/bench"

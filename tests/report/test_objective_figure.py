@@ -62,6 +62,15 @@ def test_an_open_answer_is_at_least_the_largest_measured(runs):
     assert "largest measured, which keeps the objective: 40" in str(drawing.specification(objective(inputs)))
 
 
+def test_the_largest_measured_without_a_lower_bound_is_no_at_least(runs):
+    run = runs(40_000.0, "a")
+    capacity = run.record.analysis.findings["capacity"]
+    assert capacity.low == 40
+    findings = {**run.record.analysis.findings, "capacity": capacity.model_copy(update={"low": None, "confidence": None})}
+    analysis = run.record.analysis.model_copy(update={"findings": findings})
+    assert objective(FigureInputs(run.record, analysis, run.results)).title == "40 databases keep p99 ≤ 10 ms, the largest measured"
+
+
 def test_it_does_not_apply_to_other_runs(run8):
     record, results = run8
     with pytest.raises(FigureUnavailable, match="^$"):

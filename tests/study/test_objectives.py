@@ -15,7 +15,7 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import Duration
 from pgherd.studies.density.options import DensityRequest
 from pgherd.study import objectives
-from pgherd.study.objectives import misses, objective_fields, parse_objectives, parse_price
+from pgherd.study.objectives import late_shares, misses, objective_fields, parse_objectives, parse_price
 
 P99 = LatencyObjective(percentile=99, limit_ms=10)
 
@@ -111,11 +111,21 @@ def block(
         (block(growth=0.05), ("schedule lag",)),
         (block(transactions=1050, growth=0.1), ("schedule lag", "transactions")),
         (block(transactions=1080), ()),
-        (block(transactions=0, logged=0), ("transactions",)),
+        (block(transactions=0, logged=0), ("percentile", "transactions")),
     ],
 )
 def test_a_block_is_judged_by_three_conditions(trial: TrialResult, failed: tuple[str, ...]) -> None:
     assert misses(trial, (P99,), Thresholds()) == failed
+
+
+@pytest.mark.parametrize(("rate", "share"), [(0.25, 0.0), (300.0, 1.0), (None, 1.0)])
+def test_a_database_without_a_transaction_is_late_unless_it_is_by_chance(rate: float | None, share: float) -> None:
+    trial = block(transactions=0, logged=0)
+    (plan,) = trial.trial.phases
+    loads = {target: load.model_copy(update={"rate": rate}) for target, load in plan.loads.items()}
+    trial = trial.model_copy(update={"trial": trial.trial.model_copy(update={"phases": (plan.model_copy(update={"loads": loads}),)})})
+    assert late_shares(trial, P99, Thresholds()) == [share]
+    assert ("percentile" in misses(trial, (P99,), Thresholds())) == bool(share)
 
 
 def test_rounding() -> None:

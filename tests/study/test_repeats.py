@@ -12,7 +12,16 @@ from pgherd.model.result import TrialResult
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
 from pgherd.study.findings import as_finding
-from pgherd.study.repeats import NO_CONTAINER_CPU, Repeats, cpu_cells, join_continuations, mean_finding, named_parts, repeats
+from pgherd.study.repeats import (
+    NO_CONTAINER_CPU,
+    Repeats,
+    cpu_cells,
+    join_continuations,
+    mean_finding,
+    mean_over_points,
+    named_parts,
+    repeats,
+)
 
 Build = Callable[..., DensityOptions]
 
@@ -42,6 +51,12 @@ def test_a_mean_or_the_reason_why_there_is_none(options: Build, simulate: Any) -
     assert result is not None
     assert mean_finding(result, lambda observation: observation.p99, "ms", "too few").note == "too few"
     assert mean_finding(result, lambda o: o.throughput, "tps", "") == as_finding(mean_interval(result.throughputs), "tps")
+
+
+def test_points_are_no_repeats_of_each_other() -> None:
+    found = mean_over_points([[1.0, 2.0, 3.0], [], [4.0]])
+    assert (found.value, found.low, found.n, found.note) == (3.0, None, 4, "no interval: the points differ by design")
+    assert mean_over_points([[], [1.0, 2.0, 3.0]]) == mean_interval([1.0, 2.0, 3.0])
 
 
 def test_nothing_finished_is_no_point(options: Build, simulate: Any) -> None:

@@ -54,11 +54,17 @@ def crossing(loads: Array, efficiencies: Array, at: float, weights: Array | None
     return float(loads[i] + above / (above - below) * (loads[i + 1] - loads[i]))
 
 
+def first_point(efficiencies: Sequence[float] | Array, at: float, reference: int) -> int:
+    """Return the index of the first point of the falling curve: the reference, or 0 if it is beyond the crossing, below ``at``."""
+    return reference if efficiencies[reference] >= at - 1e-9 else 0
+
+
 def capacity(
     loads: Sequence[float],
     efficiencies: Sequence[float],
     at: float,
     *,
+    reference: int = 0,
     repeats: Sequence[int] | None = None,
     draws: Array | None = None,
     confidence: float = 0.95,
@@ -69,24 +75,30 @@ def capacity(
         loads: distinct loads, ascending.
         efficiencies: efficiency at each. 1 is ideal.
         at: target efficiency, such as 0.85.
+        reference: index of the load from which on the curve falls, see ``first_point``. Each draw decides by its efficiency there.
         repeats: number of repeats at each load (weights of the isotonic regression).
         draws: plausible efficiencies, shape (resamples, loads), as by ``bootstrap.draw_means``. None: no interval.
         confidence: of the interval.
     """
     x = np.asarray(loads, dtype=float)
     weights = None if repeats is None else np.asarray(repeats, dtype=float)
-    value = crossing(x, np.asarray(efficiencies, dtype=float), at, weights)
+
+    def located(row: Array) -> tuple[int, float | None]:
+        start = first_point(row, at, reference)
+        return start, crossing(x[start:], row[start:], at, None if weights is None else weights[start:])
+
+    first, value = located(np.asarray(efficiencies, dtype=float))
     low = high = None
     is_open = False
     if draws is not None:
-        crossings = [crossing(x, row, at, weights) for row in draws]
+        crossings = [located(row) for row in draws]
         # If efficiency is too low from the start, the true crossing is at or below the smallest load.
-        low, high = percentiles(np.array([x[0] if load is None else load for load in crossings]), confidence)
+        low, high = percentiles(np.array([x[start] if load is None else load for start, load in crossings]), confidence)
         is_open = not np.isfinite(high)
         low, high = min(low, float(x[-1])), min(high, float(x[-1]))
     level = None if low is None else confidence
     if value is None:
-        return Capacity(None, False, None, float(x[0]), None, None, None)
+        return Capacity(None, False, None, float(x[first]), None, None, None)
     if not np.isfinite(value):
         return Capacity(None, True, float(x[-1]), None, low, None, level, True)
     i = int(np.searchsorted(x, value, side="right")) - 1

@@ -54,8 +54,8 @@ class LatencyObjective(Model):
 
     @property
     def allowed(self) -> float:
-        """Share of the transactions that may take longer."""
-        return 1 - self.percentile / 100
+        """Share of the transactions that may take longer. It is rounded, because 1 − 90 / 100 is less than 0.1."""
+        return round(1 - self.percentile / 100, 12)
 
     def most_late(self, logged: float) -> float:
         """Return how many of these transactions of a second may be late: the allowed share, plus three standard deviations.

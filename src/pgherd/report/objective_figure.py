@@ -52,14 +52,17 @@ def objective(inputs: FigureInputs) -> Figure:
             layers += chart_style.line_with_bars(part, x, y, colour, "circle")
             labels.append((right, part[-1]["y"] or low, f"{name} {brief(part[-1]['y'])} ms", colour))
     capacity = finite(search.get("capacity"))
-    known = finite(inputs.analysis.findings.get("capacity")) is not None
+    finding = inputs.analysis.findings.get("capacity")
+    known = finite(finding) is not None
     if capacity is not None:
         text = f"largest {'that keeps the objective' if known else 'measured, which keeps the objective'}: {number(capacity)}"
         layers += chart_style.rules([(capacity, text, MUTED)], x, y, (low, 3 * low), right)  # texts at the bottom of the logarithmic axis
     layers += end_labels(labels, x, y, (low, high), log=True)
     noun = "databases" if column == "databases" else "transactions/s"
     kept = " and ".join(f"{name} ≤ {limit:g} ms" for name, limit in limits.items())
-    sentence = f"{'' if known else 'At least '}{number(capacity)} {noun} keep {kept}" if capacity is not None else f"No size keeps {kept}"
+    sentence = f"No size keeps {kept}" if capacity is None else f"{number(capacity)} {noun} keep {kept}"
+    if capacity is not None and not known:
+        sentence = f"At least {sentence}" if finding is not None and finding.low == capacity else f"{sentence}, the largest measured"
     subtitle = (
         "Worst database of each block, median of the blocks. Logarithmic axis. Bars are 95 % intervals of the median. A point without one "
         "has too few blocks."

@@ -19,6 +19,7 @@ from pgherd.study import objectives as judged
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import grade_of, judge_answer, qualify_answer, trial_warnings
 from pgherd.study.objectives import Search, SearchOptions, objective_text, short_text
+from pgherd.study.observation import HERE, clients_fill_host, seen_hosts, used_share
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -30,6 +31,7 @@ WANTED_CPU = 0.5
 """Sessions on a CPU or ready to run, from which a full CPU is the cause, whatever others wait for."""
 ROUNDED = 2
 """Significant digits of a proposed limit."""
+_MORE_BLOCKS = "the interval is wide: raise --min-repeats and --time-budget for more blocks"
 
 
 class ObjectiveStudyOptions(SearchOptions, Protocol):
@@ -72,7 +74,7 @@ def analyse_search(
     found = judged.tallies(blocks, options.objectives, options.thresholds)
     limit = pass_search.pass_limit(search.candidates, found)
     if limit.failing is None and limit.value is not None and limit.value < search.candidates[-1]:
-        subject = replace(subject, more="--time-budget ended the search")
+        subject = replace(subject, more=unfinished(limit, subject) or "--time-budget ended the search")
     if not limit.blocks:
         return refused(f"no block of {subject.short(search.candidates[0])} counts", results, findings, subject.unit)
     cause = _cause(options, blocks.get(limit.failing, ())) if limit.failing is not None else ""
@@ -89,7 +91,8 @@ def analyse_search(
     decided = pass_search.is_decided(limit, search.candidates)
     clean = [not trial.tainted for trial in used]
     grade = grade_of(clean, {trial.trial.key() for trial in used}, results, whole=decided)
-    grade, reason = judge_answer(grade, doubts(limit, search, subject, decided=decided))
+    of_clients = ["the clients' CPU fails first, so the servers may keep more"] if cause == "client" else []
+    grade, reason = judge_answer(grade, [*of_clients, *doubts(limit, search, subject, decided=decided)])
     answer = _answer(options, limit, subject, cause, blocks, search)
     if limit.value is None:
         grade, reason = "C", f"the smallest size, {subject.short(search.candidates[0])}, misses the objective"
@@ -126,7 +129,7 @@ def refused(reason: str, results: Sequence[TrialResult], findings: Mapping[str, 
 
 def capacity_finding(limit: PassLimit, search: Search, subject: Subject) -> Finding:
     """Return the largest size that keeps the objectives, with its interval."""
-    method = "at least half of the blocks pass; bisection, exact (Clopper-Pearson) interval of the share of passing blocks"
+    method = "at least half of the blocks pass; bisection, Clopper-Pearson interval of the share of passing blocks"
     if limit.value is None:
         return missing(subject.unit, f"{subject.short(search.candidates[0])} already miss the objective in most blocks", method=method)
     if limit.failing is None:
@@ -245,7 +248,7 @@ def size_row(options: ObjectiveStudyOptions, subject: Subject, size: float, tria
     }
     for objective in options.objectives:
         row[objective.name.replace(".", "_")] = latency_finding(trials, objective, "worst database, median of the blocks")
-    worst = [max(_late_shares(trial, options.objectives)) for trial in used]
+    worst = [max(_late_shares(options, trial)) for trial in used]
     lags = [value for trial in used if (value := _lag(trial)) is not None]
     host = [value for trial in used if (value := _host_share(trial)) is not None]
     row |= {
@@ -254,7 +257,7 @@ def size_row(options: ObjectiveStudyOptions, subject: Subject, size: float, tria
         if lags
         else missing("ms", "not logged"),
         "throughput": as_finding(mean_interval([_throughput(trial) for trial in used]), "tps"),
-        "host_cpu": as_finding(_shares(host), "ratio") if host else missing("ratio", "the host's CPU was not measured"),
+        "host_cpu": as_finding(_shares(host), "ratio") if host else missing("ratio", "the CPU of the servers' host was not measured"),
         "misses": reasons.most_common(1)[0][0] if reasons else "",
         "tainted_trials": sum(trial.tainted for trial in trials),
         "trials": len(trials),
@@ -267,8 +270,8 @@ def _shares(values: Sequence[float]) -> Any:
     return found if found.low is None or found.high is None else replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
 
 
-def _late_shares(trial: TrialResult, objectives: Sequence[LatencyObjective]) -> list[float]:
-    return [judged.late_share(target, objective) for phase in trial.phases for target in phase.targets for objective in objectives] or [0.0]
+def _late_shares(options: ObjectiveStudyOptions, trial: TrialResult) -> list[float]:
+    return [share for one in options.objectives for share in judged.late_shares(trial, one, options.thresholds)] or [0.0]
 
 
 def _lag(trial: TrialResult) -> float | None:
@@ -283,14 +286,13 @@ def _throughput(trial: TrialResult) -> float:
 
 
 def _host_share(trial: TrialResult) -> float | None:
-    """Return the used share of the host's CPUs, steal included. None if it was not measured."""
+    """Return the used share of the CPUs of the servers' fullest host, steal included. None if it was not measured."""
     shares = []
-    for phase in trial.phases:
-        host, busy = phase.metrics.get("host", {}), phase.busy_cores()
-        total = host.get("cpu.online") or (None if busy is None else busy + host.get("cpu.idle", 0.0) + host.get("cpu.iowait", 0.0))
-        if busy is None or not total:
+    for number, phase in enumerate(trial.phases):
+        of_hosts = [share for host in seen_hosts(trial.trial, number, phase) if (share := used_share(phase, host)) is not None]
+        if not of_hosts:
             return None
-        shares.append(min(1.0, (busy + host.get("cpu.steal", 0.0)) / total))
+        shares.append(max(of_hosts))
     return statistics.fmean(shares) if shares else None
 
 
@@ -305,11 +307,11 @@ def _cause(options: ObjectiveStudyOptions, trials: Sequence[TrialResult]) -> str
 
 
 def failing_resource(options: ObjectiveStudyOptions, trial: TrialResult, phase: PhaseResult) -> str:
-    """Return the resource that is short in a block: CPU, CPU quota, locks, pooler, client, disk or unknown.
+    """Return the resource that is short in a block, which has one phase: CPU, CPU quota, locks, pooler, client, disk or unknown.
 
     On a full CPU, sessions also wait for locks and connections. These are the cause then only if hardly a session wants a CPU.
     """
-    host, sessions, full = _host_share(trial), _sessions(phase), _full(options, trial, phase)
+    host, sessions, full, hosts = _host_share(trial), _sessions(phase), _full(options, trial, phase), seen_hosts(trial.trial, 0, phase)
     if full and sessions.get("cpu", WANTED_CPU) >= WANTED_CPU:
         return full
     busy, clients = math.fsum(sessions.values()), _client_bound(options, trial, phase)
@@ -320,26 +322,34 @@ def failing_resource(options: ObjectiveStudyOptions, trial: TrialResult, phase: 
         return "pooler"
     if full or (host is not None and host >= CROWDED):
         return full or "CPU"
-    if clients:
+    # This host is the clients' where no server that is seen runs on it.
+    if clients or (HERE not in hosts and clients_fill_host(options.thresholds, options.host_cores, phase)):
         return "client"
-    metrics = phase.metrics.get("host", {})
-    online, iowait = metrics.get("cpu.online"), metrics.get("cpu.iowait")
-    if (online and iowait is not None and iowait / online >= WAITING) or (busy and sessions.get("io", 0.0) >= QUEUED * busy):
+    waiting = any(_io_wait(phase.metrics.get(one, {})) >= WAITING for one in hosts)
+    if waiting or (busy and sessions.get("io", 0.0) >= QUEUED * busy):
         return "disk"
     return "unknown"
 
 
 def _full(options: ObjectiveStudyOptions, trial: TrialResult, phase: PhaseResult) -> str:
-    """Return ``CPU`` if the host's CPUs are full, ``CPU quota`` if a loaded container was throttled, otherwise ''."""
+    """Return ``CPU`` if the host's CPUs or the run's part of them are full, ``CPU quota`` if a loaded container was throttled, or ''."""
     throttled = [
         metrics["cpu.throttled_periods"] / metrics["cpu.periods"]
         for name in {name.partition("/")[0] for name in _loaded(phase)}
         if (metrics := phase.metrics.get(f"container:{name}", {})).get("cpu.periods") and "cpu.throttled_periods" in metrics
     ]
     host = _host_share(trial)
-    if host is not None and host >= options.thresholds.host_full:
+    started = [container.name for _, container in trial.trial.deployment.containers() if container.runtime != "external"]
+    used = math.fsum(phase.metrics.get(f"container:{name}", {}).get("cpu.usage", 0.0) for name in started)
+    if (host is not None and host >= options.thresholds.host_full) or used >= options.thresholds.host_full * options.host_cores:
         return "CPU"
     return "CPU quota" if max(throttled, default=0.0) >= THROTTLED else ""
+
+
+def _io_wait(host: Mapping[str, float]) -> float:
+    """Return the share of a host's CPU time that waits for I/O. 0 if it was not measured."""
+    online = host.get("cpu.online")
+    return host.get("cpu.iowait", 0.0) / online if online else 0.0
 
 
 def _client_bound(options: ObjectiveStudyOptions, trial: TrialResult, phase: PhaseResult) -> bool:
@@ -389,7 +399,7 @@ _CAUSES = {
     "CPU quota": "CPU quota fails first",
     "locks": "locks fail first",
     "pooler": "pooler fails first",
-    "client": "clients fail first",
+    "client": "the clients' CPU fails first",
     "disk": "disk fails first",
     "unknown": "the cause is unknown",
     "": "",
@@ -416,7 +426,7 @@ def _answer(
     if limit.value is None:
         return _smallest_misses(options, subject, search.candidates[0], blocks)
     if limit.failing is None:
-        return f"At least {subject.text(limit.value)} {objective}; {subject.more}."
+        return open_answer(limit, f"{subject.text(limit.value)} {objective}", subject.more)
     finding = capacity_finding(limit, search, subject)
     high = "" if finding.is_open else f"{finding.high:,.10g}"
     if limit.low is None:
@@ -425,6 +435,13 @@ def _answer(
         low = f"{finding.low:,.10g}"
         interval = f"{low}–{high}" if high else f"from {low}"
     return f"{subject.text(limit.value)} {objective} (95 %: {interval}); {_CAUSES[cause]}."
+
+
+def open_answer(limit: PassLimit, kept: str, more: str) -> str:
+    """Return the answer if the largest measured size passes: it is a lower bound only if it passes for certain."""
+    if limit.low == limit.value:
+        return f"At least {kept}; {more}."
+    return f"{kept}, the largest measured ({'without a lower bound' if limit.low is None else f'95 %: from {limit.low:,.10g}'})."
 
 
 def _smallest_misses(
@@ -526,10 +543,17 @@ def _with_interval(finding: Finding) -> str:
     return f"{finding.value:.3g}{f' ({interval})' if interval else ''} {finding.unit}"
 
 
+def unfinished(limit: PassLimit, subject: Subject) -> str:
+    """Return which trials ended the search because they did not finish. '' if there are none."""
+    return "" if limit.unfinished is None else f"trials with {subject.short(limit.unfinished)} did not finish"
+
+
 def doubts(limit: PassLimit, search: Search, subject: Subject, *, decided: bool) -> list[str]:
     """Return the reasons why the answer is not of grade A."""
     if limit.value is None:
         return []
+    if cause := unfinished(limit, subject):
+        return [cause]
     if limit.failing is None:
         return ["the answer is open, since every measured number keeps the objective"]
     if not decided:
@@ -542,12 +566,17 @@ def doubts(limit: PassLimit, search: Search, subject: Subject, *, decided: bool)
 
 
 def next_steps(limit: PassLimit, search: Search, subject: Subject, *, decided: bool) -> list[str]:
-    if limit.value is None or (limit.failing is None and limit.value == search.candidates[-1]):
+    if limit.value is None:
         return []
+    if limit.failing is None and limit.value == search.candidates[-1]:
+        advice = [subject.more] if subject.more.startswith("--databases") else []  # a reason is no step
+        return [] if limit.low == limit.value else [_MORE_BLOCKS, *advice]
+    if cause := unfinished(limit, subject):
+        return [f"{cause}: remove the cause, which the warnings name, and measure again"]
     if not decided:
         return ["the search did not end: raise --time-budget"]
     if subject.column != "rate" and limit.failing is not None and limit.failing - limit.value > 1:
         return [f"no number between {limit.value:g} and {limit.failing:g} was tried: use --databases {limit.failing:g} to try all up to it"]
     if limit.low is None or limit.high is None or sum(limit.low < size <= limit.high for size in search.candidates) > 1:
-        return ["the interval is wide: raise --min-repeats and --time-budget for more blocks"]
+        return [_MORE_BLOCKS]
     return []

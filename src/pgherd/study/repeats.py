@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
-from pgherd.analysis.intervals import mean_interval
+from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.model.analysis import Check, Finding
 from pgherd.model.result import TrialResult
 from pgherd.study.database_options import DatabaseOptions
@@ -78,6 +79,27 @@ def mean_finding(
     if mean.low is not None and mean.high is not None:
         mean = replace(mean, low=max(mean.low, 0.0), high=min(mean.high, most))
     return as_finding(mean, unit, "; ".join(text for text in (note, point.note) if text))
+
+
+def mean_over_points(values: Sequence[Sequence[float]]) -> Estimate:
+    """Estimate the mean over points from the trials of each. Several points differ by design, so their mean has no interval.
+
+    Raises:
+        ValueError: no values.
+    """
+    known = [of_point for of_point in values if of_point]
+    if len(known) == 1:
+        return mean_interval(known[0])
+    mean = fmean(map(fmean, known))
+    return Estimate(mean, None, None, None, sum(map(len, known)), "mean over the points", "no interval: the points differ by design")
+
+
+def pgherd_cpu(points: Sequence[Repeats]) -> Finding:
+    """Return the CPU of pgherd and its sampling backends."""
+    values = [point.values(lambda observation: observation.cpu.pgherd) for point in points]
+    if not any(values):
+        return missing("cores", "CPU of pgherd was not measured")
+    return as_finding(mean_over_points(values), "cores", "pgherd with its sampling backends")
 
 
 def join_continuations(results: Sequence[TrialResult]) -> list[TrialResult]:

@@ -81,6 +81,43 @@ def test_one_that_is_slow_alone_does_not_pull_the_crossing_down(
     assert capacity_finding(measured_curve(given, simulate(given, alone=alone, noise=0)), "reference").value == pytest.approx(8 / 0.85)
 
 
+def with_cpu_shares(options: DensityOptions, host: Any, shares: dict[int, float], spread: float = 0.0) -> DensityCurve:
+    """Curve of databases that receive these shares of their CPU, and ``spread`` less and more in the first and third repeat."""
+    results = host.all(planned(options))
+    for result in results:
+        share = shares[result.trial.point["databases"]] + spread * (result.trial.repeat - 1)
+        for entity, metrics in result.phases[0].metrics.items():
+            if entity.startswith("container:"):
+                metrics["cpu.usage"] = share * options.vcpus
+    return density_curve(options, density_points(options, results))
+
+
+def test_clients_that_leave_one_idle_do_not_pull_the_crossing_down(options: Build, simulate: Any) -> None:
+    """The crossing is between 10 and 11 databases. Averaged with 1 and 2, it would be lower."""
+    shares = dict(zip((1, 2, 5, 8, 9, 10, 11, 12), (0.60, 0.70, 0.97, 0.97, 0.95, 0.88, 0.82, 0.77), strict=True))
+    given = options(databases=tuple(shares))
+    curve = with_cpu_shares(given, simulate(given), shares)
+    found = capacity_finding(curve, "cpu")
+    assert curve.basis == "cpu" and found.value == pytest.approx(10.48, abs=0.01) and found.low == pytest.approx(found.value)
+    few = options(databases=(1, 2, 5, 8))
+    open_end = capacity_finding(with_cpu_shares(few, simulate(few), shares), "cpu")
+    assert open_end.value is None and "never fell below 85 % from 5 databases on" in open_end.note
+
+
+def test_a_reference_below_the_target_is_beyond_the_crossing(options: Build, simulate: Any) -> None:
+    given = options(databases=(1, 2, 4, 6))
+    found = capacity_finding(with_cpu_shares(given, simulate(given), {1: 0.97, 2: 0.97, 4: 0.80, 6: 0.70}), "cpu")
+    assert found.value is not None and 2 < found.value < 4
+
+
+def test_the_interval_includes_draws_whose_reference_is_below_the_target(options: Build, simulate: Any) -> None:
+    """The reference, 5 databases, is just above the target. In the draws that have it below, the crossing is between 2 and 5."""
+    shares = {1: 0.99, 2: 0.98, 5: 0.86, 8: 0.80, 10: 0.70}
+    given = options(databases=tuple(shares))
+    found = capacity_finding(with_cpu_shares(given, simulate(given), shares, spread=0.03), "cpu")
+    assert found.value is not None and found.low is not None and 5 < found.value < 6 and 3 < found.low < 5
+
+
 def test_n_counts_trials(options: Build, simulate: Any) -> None:
     given = options(databases=(1, 2, 6, 12))
     found = measured_curve(given, simulate(given))

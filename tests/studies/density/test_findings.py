@@ -60,6 +60,19 @@ def test_nothing_is_inferred_from_more_than_perfect(options: Build, simulate: An
     assert "above ideal" in findings["platform_overhead_inferred"].note
 
 
+def test_nothing_is_inferred_where_the_reference_is_compared_with_itself(options: Build, simulate: Any) -> None:
+    """Without a single database, the ideal is that of 6 databases, which are also the point near 80 % of the cores."""
+    given = options(databases=(6, 8, 10))
+    findings = evidence(given, simulate(given))
+    for name in ("platform_overhead_inferred", "platform_overhead_inferred_share"):
+        assert findings[name].value is None
+        assert findings[name].note == "the throughput near 80 % of the cores is the ideal itself (as 6 databases)"
+    alone = options(host_cores=0.3, databases=(1, 2))
+    assert "is the ideal itself (as a single database)" in evidence(alone, simulate(alone))["platform_overhead_inferred"].note
+    between = options(databases=(5, 8, 10))
+    assert "is the ideal itself" not in evidence(between, simulate(between, overhead=0.8))["platform_overhead_inferred"].note
+
+
 def test_idle_databases_are_not_cpu_bound(options: Build, simulate: Any) -> None:
     study_options = options()
     results = simulate(study_options).all(planned(study_options))
@@ -92,6 +105,18 @@ def test_unfair_sharing_is_seen(options: Build, simulate: Any) -> None:
     assert "at 8 databases" in findings["jain_index"].note
 
 
+def test_the_least_fair_point_is_that_of_the_lowest_mean(options: Build, simulate: Any) -> None:
+    """One trial of 10 databases is the least fair, but those of 5 are less fair on average."""
+    study_options = options()
+    results = simulate(study_options).all(planned(study_options))
+    for result in results:
+        targets, databases = result.phases[0].targets, result.trial.point["databases"]
+        part = 0.5 if databases == 5 else 0.3 if databases == 10 and result.trial.repeat == 0 else 1.0
+        targets[0] = targets[0].model_copy(update={"throughput": targets[0].throughput * part})
+    worst = evidence_findings(density_curve(study_options, density_points(study_options, results)))["min_max_ratio_worst"]
+    assert worst.value == pytest.approx(0.5, abs=0.05) and "at 5 databases" in worst.note
+
+
 def test_one_database_has_no_fairness(options: Build, simulate: Any) -> None:
     study_options = options(databases=(1,))
     assert evidence(study_options, simulate(study_options))["jain_index"].value is None
@@ -100,6 +125,8 @@ def test_one_database_has_no_fairness(options: Build, simulate: Any) -> None:
 def test_own_cost(options: Build, simulate: Any) -> None:
     findings = evidence(options(), simulate(options()))
     assert 0.01 < findings["pgherd_cpu"].value < 0.02
+    assert findings["pgherd_cpu"].low is None and "no interval: the points differ by design" in findings["pgherd_cpu"].note
+    assert evidence(options(databases=(8,)), simulate(options(databases=(8,))))["pgherd_cpu"].low is not None, "repeats of one point"
 
 
 @pytest.fixture

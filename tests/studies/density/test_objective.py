@@ -10,6 +10,8 @@ import pytest
 
 from pgherd.model.analysis import Analysis, Check
 from pgherd.model.load import LatencyObjective
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import Trial
 from pgherd.studies.density.objective import choose_sizes, requested_sizes
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned, propose
@@ -94,6 +96,20 @@ def test_containers_grow_with_the_search(searching: Build) -> None:
     assert all(len(result.trial.phases[0].loads) <= count for result, count in zip(results, counts, strict=True))
 
 
+def test_a_number_that_does_not_finish_is_named_and_not_deployed_again(searching: Build) -> None:
+    class Small(Queue):
+        def run(self, trial: Trial) -> TrialResult:
+            result = super().run(trial)
+            full = len(trial.deployment.hosts[0].containers) > 8
+            return result.model_copy(update={"phases": [], "error": "no memory"}) if full else result
+
+    options = searching()
+    results, _ = Small(propose, options).until_stop()
+    assert [result.trial.point["databases"] for result in results if result.error is not None] == [16, 16]
+    answer = STUDY.analyse(options, results).answer
+    assert answer == "At least 8 databases at 200 tps keep p99 ≤ 10 ms; trials with 16 databases did not finish."
+
+
 def test_a_missed_objective_names_what_works(searching: Build) -> None:
     """One database at 800 tps of a server of 1,000 needs 23 ms for p99; 400 tps need 8 ms."""
     analysis, _, _ = finished(searching(rate=800.0), capacity=1000.0)
@@ -116,6 +132,18 @@ def test_an_open_answer(searching: Build) -> None:
     analysis, _, _ = finished(searching(databases=tuple(range(1, 9)), max_databases_in_memory=8))
     assert analysis.answer == "At least 8 databases at 200 tps keep p99 ≤ 10 ms; memory holds no more."
     assert analysis.grade == "B" and analysis.findings["capacity"].value is None
+
+
+def test_only_a_number_that_can_be_measured_is_advised(searching: Build) -> None:
+    servers = tuple({"name": f"s{n}", "dsn": f"host=s{n}", "version": "18.1", "host": "h"} for n in range(1, 5))
+
+    def advised(databases: int, **more: Any) -> str:
+        return finished(searching(databases=tuple(range(1, databases + 1)), **more))[0].answer.rpartition("; ")[2]
+
+    assert advised(8, max_databases_in_memory=12) == "--databases 12 also tries more."
+    assert advised(8, max_databases_in_memory=40) == "--databases 16 also tries more."
+    assert advised(4, fleet=servers) == advised(1, dsn="host=s1") == "list more servers in --servers."
+    assert advised(3, fleet=servers) == "--databases 4 also tries more."
 
 
 def test_tainted_blocks_are_measured_again(searching: Build) -> None:

@@ -141,6 +141,9 @@ def test_servers_start_as_the_most_demanding_class_needs(prepared):
 
 def test_numbers_of_tenants_can_be_given(prepared):
     assert prepared(SMALL, BIG, databases=(4, 8)).options.databases == (1, 4, 8)
+    assert prepared(SMALL, BIG, databases=(4, 8)).options.max_databases_in_memory == 13, "what memory holds of twice as many"
+    assert prepared(SMALL, BIG, databases=(4,)).options.max_databases_in_memory == 8
+    assert prepared(SMALL, BIG, host_memory="5GB").options.databases[-1] == 19, "no more than are tried"
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,19 @@ def test_checkpoints_and_vacuums_are_marked(options: Build, simulate: Any) -> No
     assert marks[1]["checkpoints"] is None
 
 
+@pytest.mark.parametrize(("cgroup", "iowait"), [(None, None), ("/pods/a", 0.25)])
+def test_iowait_is_that_of_the_servers_host(options: Build, simulate: Any, cgroup: str | None, iowait: float | None) -> None:
+    """This host is that of an external server only if its cgroup is known here."""
+    server = {"name": "s1", "dsn": "host=s1", "version": "18.1", "host": "h", "container": cgroup}
+    study_options = options(soak_seconds=300, databases=(1,), fleet=(server,), cpu_mode="none", runtime="external")
+    results, _ = simulate(study_options).until_stop()
+    for phase in (phase for result in results for phase in result.phases):
+        phase.metrics["host"]["cpu.iowait"] = 0.25
+        if cgroup is None:
+            del phase.metrics["container:s1"]
+    assert {row["iowait"] for row in STUDY.analyse(study_options, results).tables["soak"]} == {iowait}
+
+
 def failed(results: list[TrialResult], check: str, windows: tuple[str, ...]) -> list[TrialResult]:
     """The soak's trials with a check that failed in these windows."""
     analysis = []

@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from pgherd.model.load import LatencyObjective
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import Trial
 from pgherd.report import drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.report.terminal import compact_table
@@ -18,8 +20,9 @@ from pgherd.studies.density.propose import planned, propose
 from pgherd.studies.density.study import STUDY
 from pgherd.studies.density.tenant_mix import TenantClass, class_of, tenant_names
 from pgherd.studies.density.tenant_table import MB, Loadable, TableDatabase, TenantTable, classes_of
-from pgherd.studies.density.tenants import REFERENCES, fault_alone, late_shares, misses, mix_phases, needs, part_of, smallest_complete
+from pgherd.studies.density.tenants import REFERENCES, fault_alone, misses, mix_phases, needs, part_of, smallest_complete
 from pgherd.studies.density.tenants_analyse import first_to_fail
+from pgherd.study.objectives import late_shares
 from simulated_queue import Queue
 
 P99 = LatencyObjective(percentile=99, limit_ms=10)
@@ -75,6 +78,18 @@ def test_a_step_adds_one_tenant_and_no_container_goes(mixed):
     assert counts == sorted(counts) and counts[-1] < 40
 
 
+def test_a_number_that_does_not_finish_is_named_and_not_deployed_again(mixed):
+    class Small(Queue):
+        def run(self, trial: Trial) -> TrialResult:
+            result = super().run(trial)
+            full = len(trial.deployment.hosts[0].containers) > 8
+            return result.model_copy(update={"phases": [], "error": "no memory"}) if full else result
+
+    results, _ = Small(propose, mixed(), alone=600.0).until_stop()
+    assert [result.trial.point["tenants"] for result in results if result.error is not None] == [16, 16]
+    assert STUDY.analyse(mixed(), results).answer == "At least 8 tenants fit; trials with 16 tenants did not finish."
+
+
 def test_a_class_has_its_own_database_limits_and_load(mixed):
     big = BIG | {"vcpus": 1.0, "container_memory": 2**29, "scale": 50, "clients": 8, "iops": 300, "workload": "orders"}
     trial = propose(mixed(SMALL, big), []).trials[0]
@@ -120,6 +135,27 @@ def test_a_class_without_objective_fails_by_its_efficiency(mixed):
     assert "class big fails first with 8" in analysis.answer and analysis.findings["capacity"].value == 7
     failing = next(row for row in analysis.tables["tenants"] if row["class"] == "big" and row["keeps"] == "no")
     assert failing["misses"] == "efficiency" and failing["efficiency"].value < 0.85
+
+
+class Uneven(Queue):
+    """A host on which a tenant alone makes 190, 200 and 210 tps, so that the mean is known to ± 25 tps."""
+
+    def run(self, trial: Trial) -> TrialResult:
+        self.alone = 190.0 + 10 * trial.repeat if "alone" in trial.point else 200.0
+        return super().run(trial)
+
+
+def test_the_interval_includes_the_spread_of_the_trials_alone(mixed):
+    """By 175 to 225 tps alone, 85 % are 149 to 191 tps, of which 6 and 8 tenants make the most."""
+    options = mixed(BIG, {**BIG, "name": "other"})
+    even = finished(options, capacity=1200.0, alone=200.0)[0].findings["capacity"]
+    assert (even.value, even.low, even.high) == (7, 7, 7)
+    results, _ = Uneven(propose, options, capacity=1200.0).until_stop()
+    analysis = STUDY.analyse(options, results)
+    capacity = analysis.findings["capacity"]
+    assert (capacity.value, capacity.low, capacity.high) == (7, 6, 8)
+    assert analysis.grade == "B" and "(95 % interval 6–8)" in analysis.answer
+    assert max(result.trial.point.get("tenants", 0) for result in results) <= 16
 
 
 def test_a_row_for_each_class_and_size(mixed):
@@ -204,13 +240,19 @@ def test_an_open_answer_and_a_hopeless_one(mixed):
     assert analysis.answer == "At least 5 tenants fit; memory holds no more." and analysis.grade == "B"
     analysis, _, _ = finished(mixed(databases=(1, 2, 5)))
     assert analysis.answer == "At least 5 tenants fit; --databases 10 also tries more."
+    analysis, _, _ = finished(mixed(databases=(1, 2, 5), max_databases_in_memory=8))
+    assert analysis.answer == "At least 5 tenants fit; --databases 8 also tries more."
+    analysis, _, _ = finished(mixed(databases=(1, 2, 5), repeats=3))
+    assert analysis.answer == "5 tenants fit, the largest measured (without a lower bound)."
+    assert analysis.next_steps[1] == "--databases 10 also tries more"
     analysis, _, _ = finished(mixed(databases=(20, 30)), capacity=1500.0)
     assert analysis.answer.startswith("Not even 20 tenants fit; class small fails first with 20") and analysis.grade == "C"
 
 
 def test_a_run_that_was_cut_is_reported(mixed):
     analysis, _, _ = finished(mixed(time_budget=80.0))
-    assert "raise --time-budget" in analysis.answer and analysis.findings["capacity"].value is None
+    assert analysis.answer == "16 tenants fit, the largest measured (without a lower bound)."
+    assert analysis.next_steps == ["the search did not end: raise --time-budget"] and analysis.findings["capacity"].value is None
     analysis, _, results = finished(mixed(time_budget=124.0), taint=lambda trial: "steal")
     assert sum("tenants" in result.trial.point for result in results) == 1
     assert analysis.answer == "No answer: no number of tenants has enough blocks; raise --time-budget."
@@ -241,7 +283,35 @@ def test_a_tenant_without_a_transaction_is_late(mixed, made, logged, share):
     values = {"logged_tx": logged, f"late_{objective.key}_tx": logged / 2}
     targets = [target.model_copy(update={"throughput": made, "values": values}) for target in part.phases[0].targets]
     part = part.model_copy(update={"phases": [part.phases[0].model_copy(update={"targets": targets})]})
-    assert set(late_shares(part, objective)) == {share}
+    assert set(late_shares(part, objective, options.thresholds)) == {share}
+
+
+def test_a_starved_tenant_is_late_in_its_phase(mixed):
+    options = mixed({**SMALL, "weight": 1, "rate": 200.0, "activity": {"kind": "on-off", "duty": 0.5, "start": "aligned"}}, repeats=3)
+    _, _, results = finished(options)
+    for result in results:
+        if "tenants" in result.trial.point:
+            starved = result.phases[1].targets[0]
+            values = dict.fromkeys(starved.values, 0.0)
+            result.phases[1].targets[0] = starved.model_copy(update={"throughput": 0.0, "transactions": 0.0, "values": values})
+    rows = STUDY.analyse(options, results).tables["phases"]
+    assert rows and all(row["late_share"].value == 1 for row in rows if row["phase"] == 2)
+    assert all(row["late_share"].value < 1 for row in rows if row["phase"] == 1)
+
+
+def test_a_tenant_that_makes_none_of_one_transaction_due_is_not_late(mixed):
+    """In its last phase 1 transaction is due, and in the first one 100."""
+    slow = {**SMALL, "weight": 1, "rate": 25.0, "activity": {"kind": "daily", "profile": [1.0] * 23 + [0.01]}}
+    options = mixed(slow, databases=(1, 2), duration=4.0, repeats=3)
+    _, _, results = finished(options)
+    for result in results:
+        if result.trial.point.get("tenants") == 2:
+            none, other = result.phases[23].targets
+            values = dict.fromkeys(none.values, 0.0)
+            none = none.model_copy(update={"throughput": 0.0, "transactions": 0.0, "values": values})
+            result.phases[23] = result.phases[23].model_copy(update={"targets": [none, other]})
+    rows = STUDY.analyse(options, results).tables["phases"]
+    assert [row["late_share"].value for row in rows if row["phase"] == 24 and row["tenants"] == 2] == [0]
 
 
 # ---- activity
@@ -330,6 +400,17 @@ def test_a_class_without_an_objective_suffers_in_the_phases_in_which_others_are_
     drawn, _ = drawing.draw(FigureInputs(record, analysis, []))
     text = " ".join(ElementTree.fromstring(next(one for one in drawn if one.name == "phases").svg).itertext())
     assert "slowest tenant, % of its rate or of one alone" in text and "late transactions of the worst" not in text
+
+
+def test_the_share_kept_in_a_phase_is_as_uncertain_as_the_throughput_alone(mixed):
+    """All blocks are equal, and the mean of 200 tps alone is known to ± 25 tps."""
+    on_off = {**SMALL, "weight": 1, "rate": 200.0, "objectives": (), "activity": {"kind": "on-off", "duty": 0.5, "start": "aligned"}}
+    options = mixed(on_off, BIG, repeats=6)
+    results, _ = Uneven(propose, options, capacity=1200.0).until_stop()
+    rows = [row for row in STUDY.analyse(options, results).tables["phases"] if row["class"] == "big" and row["kept_share"].low is not None]
+    assert rows
+    for kept in (row["kept_share"] for row in rows):
+        assert (kept.low, kept.high) == pytest.approx((kept.value * 200 / 224.84, kept.value * 200 / 175.16), rel=1e-3)
 
 
 def test_equal_databases_have_no_figure_of_a_mix(run8):

@@ -54,7 +54,14 @@ def test_no_rate_keeps_an_impossible_objective() -> None:
     )
 
 
-@pytest.mark.parametrize("alone, budget, begins", [(4000.0, 60.0, "At least"), (4000.0, 25.0, "No answer"), (10.0, 400.0, "No answer")])
+@pytest.mark.parametrize(
+    "alone, budget, begins",
+    [
+        (4000.0, 60.0, "2,000 tps with 8 clients keep"),
+        (4000.0, 25.0, "No answer"),
+        (10.0, 400.0, "No answer"),
+    ],
+)
 def test_answers_are_short(alone: float, budget: float, begins: str) -> None:
     given = options(time_budget=budget)
     results, _ = Queue(propose, given, alone=alone, capacity=10 * alone, taint=lambda trial: "steal").until_stop()

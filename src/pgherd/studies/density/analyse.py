@@ -15,7 +15,7 @@ from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.model_selection import ModelSelection, fit_models
 from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE, rounds_of, steady_window
 from pgherd.model.analysis import OPEN_END, Analysis, Finding, Grade
-from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.result import TrialResult
 from pgherd.studies.density import objective, soak, tenants_analyse
 from pgherd.studies.density.curve import (
     DensityCurve,
@@ -39,10 +39,10 @@ from pgherd.studies.density.findings import (
     shape_findings,
 )
 from pgherd.studies.density.modes import level_warnings, mode_findings, mode_rows, mode_sentence, seconds_near_full
-from pgherd.studies.density.options import REFERENCE_END, DensityOptions, next_point, reference_point
+from pgherd.studies.density.options import REFERENCE_END, DensityOptions, most_databases, next_point, reference_point
 from pgherd.studies.density.propose import build_trial
 from pgherd.study.grade import check_warnings, failure_warnings, fallback_warnings, grade, judge_answer, qualify_answer, trial_warnings
-from pgherd.study.observation import CPU_LIMITS, HERE
+from pgherd.study.observation import CPU_LIMITS, clients_fill_host
 from pgherd.study.repeats import join_continuations
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
@@ -158,18 +158,9 @@ def _curve_warnings(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[
 
 def _full_clients(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[str]:
     """Return a warning if this host, which runs the clients, was full at a point. Then the curve may show its limit."""
-
-    def full(phase: PhaseResult) -> bool:
-        host, busy = phase.metrics.get(HERE, {}), phase.busy_cores()
-        if busy is None or "cpu.idle" not in host:
-            return False
-        unused = host["cpu.idle"] + host.get("cpu.iowait", 0.0)
-        clients = sum(metrics.get("cpu.usage", 0.0) for entity, metrics in phase.metrics.items() if entity.startswith("driver:"))
-        if clients >= curve.options.thresholds.host_full * curve.options.host_cores:  # of a container with a quota
-            return True
-        return unused <= (1 - curve.options.thresholds.host_full) * (busy + unused + host.get("cpu.steal", 0.0))
-
-    sizes = {int(trial.trial.point["databases"]) for trial in trials if any(full(phase) for phase in trial.phases)}
+    limits, cores = curve.options.thresholds, curve.options.host_cores
+    full = [trial for trial in trials if any(clients_fill_host(limits, cores, phase) for phase in trial.phases)]
+    sizes = {int(trial.trial.point["databases"]) for trial in full}
     points = [str(size) for size in sorted(sizes)]
     if not points:
         return []
@@ -381,7 +372,7 @@ def _next_steps(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:
 def _larger_point(curve: DensityCurve, capacity: Finding) -> list[str]:
     """Propose a larger number of databases if the crossing, or its upper bound, is beyond the largest one measured."""
     options = curve.options
-    largest, memory_limit = max(options.databases), options.max_databases_in_memory
+    largest, (most, reason) = max(options.databases), most_databases(options)
     if len(curve.points) == 1 or not (capacity.is_open or NEVER_BELOW in capacity.note):
         return []
     if curve.loads[-1] != largest:
@@ -390,13 +381,11 @@ def _larger_point(curve: DensityCurve, capacity: Finding) -> list[str]:
         "the upper bound of the capacity" if capacity.value is not None else f"the point at {100 * options.efficiency:.3g} % efficiency"
     )
     beyond = f"{unknown} is beyond {plural(largest)}, the largest number measured"
-    if options.fleet and largest == len(options.fleet):
-        return [f"{beyond}; list more servers on these hosts in --servers"]
+    if most <= largest:
+        return [f"{beyond}; {reason}{'' if options.external else ': lower --memory or --scale'}"]
     if options.fleet:
         return [f"{beyond}; density with --databases {','.join(map(str, options.databases))},{len(options.fleet)} also loads all servers"]
-    if memory_limit is not None and memory_limit <= largest:
-        return [f"{beyond}; memory is sufficient for no more: lower --memory or --scale"]
-    further = next_point(options) if memory_limit is None else min(next_point(options), memory_limit)
+    further = int(min(next_point(options), most))
     points = ",".join(map(str, (*options.databases, further)))
     return [f"{beyond}; density with --databases {points} also measures {further}"]
 

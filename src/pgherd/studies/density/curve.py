@@ -17,7 +17,7 @@ import numpy as np
 
 from pgherd.analysis.best_load import BestLoad, best_load
 from pgherd.analysis.bootstrap import Spread, draw_means, mean_of_point, percentiles, relative_spreads
-from pgherd.analysis.capacity import Capacity, LinearRegion, Retrograde, capacity, linear_region, retrograde
+from pgherd.analysis.capacity import Capacity, LinearRegion, Retrograde, capacity, first_point, linear_region, retrograde
 from pgherd.analysis.clusters import Levels, two_levels
 from pgherd.analysis.intervals import Estimate
 from pgherd.analysis.scaling_model import Array
@@ -204,27 +204,36 @@ class DensityCurve:
         if self.draws is None:
             return None
         per_database = self.draws / np.asarray(self.loads)
-        return np.asarray(per_database / per_database[:, self._ideal_index(basis)][:, None])
+        return np.asarray(per_database / per_database[:, self.ideal_index(basis)][:, None])
 
-    def _ideal_index(self, basis: Basis) -> int:
+    def ideal_index(self, basis: Basis) -> int:
+        """Index of the point that has the ideal throughput per database."""
         return 0 if basis == "single" and self.single is not None else self.reference_index
 
     def capacity(self, basis: Basis) -> Capacity:
         """The largest number of databases at the target efficiency.
 
-        The capacity by throughput leaves out the points before the reference. Otherwise a slow single database would be averaged into the
-        falling curve of the others and lower the crossing. With two levels there is no interval, since a run sees too few changes between
-        them.
+        With two levels there is no interval, since a run sees too few changes between them.
         """
-        first = self.reference_index if basis == "reference" else 0
-        draws = None if self.levels is not None and basis != "cpu" else self.efficiency_draws(basis)
         return capacity(
-            self.loads[first:],
-            self.efficiencies(basis)[first:].tolist(),
+            self.loads,
+            self.efficiencies(basis).tolist(),
             self.options.efficiency,
-            repeats=[len(point.used) for point in self.points[first:]],
-            draws=None if draws is None else draws[:, first:],
+            reference=self._first_reference(basis),
+            repeats=[len(point.used) for point in self.points],
+            draws=None if self.levels is not None and basis != "cpu" else self.efficiency_draws(basis),
         )
+
+    def first_index(self, basis: Basis) -> int:
+        """Index of the first point of the falling curve on which the capacity is: the reference, if it reaches the target efficiency.
+
+        Otherwise a slow single database, or one that its clients leave idle, would be averaged into the falling curve of the others and
+        lower the crossing. A reference below the target is beyond the crossing.
+        """
+        return first_point(self.efficiencies(basis), self.options.efficiency, self._first_reference(basis))
+
+    def _first_reference(self, basis: Basis) -> int:
+        return 0 if basis == "single" else self.reference_index
 
     def trials(self) -> int:
         """The number of trials used, over all points."""
@@ -265,7 +274,7 @@ class DensityCurve:
         draws = self.efficiency_draws(basis)
         above = next(i for i, n in enumerate(self.loads) if n >= at)
         trials = min(len(self.points[i].used) for i in (above - 1, above))
-        if draws is None or (basis != "cpu" and self._on_levels(above - 1, above, self._ideal_index(basis))):
+        if draws is None or (basis != "cpu" and self._on_levels(above - 1, above, self.ideal_index(basis))):
             reason = TOO_FEW if draws is None else ON_LEVELS
             return Estimate(value, None, None, None, trials, "linear interpolation", f"no interval: {reason}"), note
         low, high = percentiles(np.array([interpolate(row) for row in draws]))
@@ -282,7 +291,7 @@ class DensityCurve:
         method = {"cpu": "CPU received ÷ CPU allocated", "reference": "measured ÷ (N × reference)", "single": "measured ÷ (N × single)"}[
             basis
         ]
-        if draws is None or (basis != "cpu" and self._on_levels(index, self._ideal_index(basis))):
+        if draws is None or (basis != "cpu" and self._on_levels(index, self.ideal_index(basis))):
             reason = TOO_FEW if draws is None else ON_LEVELS
             return Estimate(value, None, None, None, trials, method, f"no interval: {reason}")
         low, high = percentiles(draws[:, index])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
-from pgherd.analysis.intervals import Estimate, mean_interval
+from pgherd.analysis.intervals import Estimate
 from pgherd.model.analysis import OPEN_END, Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.density.curve import (
@@ -21,7 +22,16 @@ from pgherd.studies.density.curve import (
 )
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.observation import CPU_LIMITS, Observation
-from pgherd.study.repeats import NO_CONTAINER_CPU, PART_NOT_SEEN, cpu_cells, mean_finding, named_parts, part_cpu
+from pgherd.study.repeats import (
+    NO_CONTAINER_CPU,
+    PART_NOT_SEEN,
+    cpu_cells,
+    mean_finding,
+    mean_over_points,
+    named_parts,
+    part_cpu,
+    pgherd_cpu,
+)
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -100,7 +110,7 @@ def capacity_finding(curve: DensityCurve, basis: Basis) -> Finding:
         if not estimate.never_below:
             return missing("databases", f"efficiency is below {target} at every point", method=method)
         certain = capacity_floor(estimate, curve.loads[-1])
-        note = f"{NEVER_BELOW} {target} in the data"
+        note = f"{NEVER_BELOW} {target} from {plural(curve.loads[curve.first_index(basis)])} on"
         if estimate.low is None:
             note += f": capacity at least {largest}; {_no_interval(curve, basis)}"
         elif certain < curve.loads[-1]:
@@ -231,7 +241,7 @@ def evidence_findings(curve: DensityCurve) -> dict[str, Finding]:
         **_overhead_measured(curve),
         "cpu_limit_utilization": _cpu_bound(curve),
         **_fairness(curve),
-        "pgherd_cpu": _pgherd_cpu(curve),
+        "pgherd_cpu": pgherd_cpu(curve.points),
     }
 
 
@@ -268,6 +278,9 @@ def _overhead_inferred(curve: DensityCurve) -> dict[str, Finding]:
     ideal = curve.reference_text if curve.single is None else "a single database"
     estimate, where = curve.efficiency_at(OVERHEAD_FRACTION, basis)
     units = (("platform_overhead_inferred", "cores"), ("platform_overhead_inferred_share", "ratio"))
+    if curve.near(OVERHEAD_FRACTION) == curve.ideal_index(basis):
+        estimate = None
+        where = f"the throughput near {100 * OVERHEAD_FRACTION:.0f} % of the cores is the ideal itself (as {ideal})"
     if estimate is None:
         return {name: missing(unit, where, **reference) for name, unit in units}
     if estimate.value > 1:
@@ -320,12 +333,11 @@ def _cpu_bound(curve: DensityCurve) -> Finding:
     means = [sum(values) / len(values) for values in shares if values]
     if not means:
         return missing("ratio", NO_CONTAINER_CPU, **reference)
-    return Finding(
-        value=sum(means) / len(means),
-        unit="ratio",
-        n=sum(map(len, shares)),
+    return as_finding(
+        mean_over_points(shares),
+        "ratio",
+        f"lowest point {100 * min(means):.1f} %",
         method="CPU used ÷ CPU allocated, of the loaded containers; mean over the points up to 100 % of the cores",
-        note=f"lowest point {100 * min(means):.1f} %; no interval: the points differ by design",
         **reference,
     )
 
@@ -338,7 +350,7 @@ def _fairness(curve: DensityCurve) -> dict[str, Finding]:
     within = [point for point in several if curve.options.fleet or curve.options.fraction(point.databases) <= 1 + 1e-9]
     point = within[-1] if within else several[0]
     where = f"at {point.databases} databases"
-    worst = min(several, key=lambda point: min(point.values(_min_max), default=1.0))
+    worst = min(several, key=lambda point: fmean(point.values(_min_max) or [1.0]))
     worst_note = f"slowest ÷ fastest at {worst.databases} databases, the lowest of all points"
     return {
         "jain_index": mean_finding(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, f"Jain's index {where}", most=1),
@@ -353,13 +365,6 @@ def _jain(observation: Observation) -> float | None:
 
 def _min_max(observation: Observation) -> float | None:
     return observation.min_max_ratio
-
-
-def _pgherd_cpu(curve: DensityCurve) -> Finding:
-    values = [value for point in curve.points for value in point.values(lambda observation: observation.cpu.pgherd)]
-    if not values:
-        return missing("cores", "CPU of pgherd was not measured")
-    return as_finding(mean_interval(values), "cores", "pgherd with its sampling backends, over all trials")
 
 
 def cpu_efficiency(curve: DensityCurve, index: int) -> Finding:
@@ -505,22 +510,19 @@ def _mean_cell(curve: DensityCurve, point: DensityPoint, name: str, mean: Estima
 
 
 def server_rows(curve: DensityCurve, results: Sequence[TrialResult]) -> list[Row]:
-    """One row per listed server: its mean throughput over the trials that loaded it, also per core and per unit of its price.
+    """One row per listed server: its mean throughput over the points that loaded it, also per core and per unit of its price.
 
     Trials count as they do for the curve: tainted ones only at a point without a clean one.
     """
     used = {observation.key for point in curve.points for observation in point.used}
     rows: list[Row] = []
     for server in curve.options.fleet:
-        values = [
-            target.throughput
-            for result in results
-            if result.error is None and result.trial.key() in used
-            for phase in result.phases
-            for target in phase.targets
-            if target.target.split("/")[1] == server.name
-        ]
-        mean = mean_interval(values) if values else None
+        values: dict[object, list[float]] = {}
+        for result in results:
+            if result.error is None and result.trial.key() in used:
+                of_server = [t.throughput for phase in result.phases for t in phase.targets if t.target.split("/")[1] == server.name]
+                values.setdefault(result.trial.point["databases"], []).extend(of_server)
+        mean = mean_over_points(list(values.values())) if any(values.values()) else None
         row: Row = {"server": server.name, "host": server.host, "container": server.container, "version": server.version}
         divisors = (("throughput_per_core", "tps per core", server.capacity), ("throughput_per_price", "tps", server.price))
         row["throughput"] = missing("tps", "no finished trial loaded it") if mean is None else as_finding(mean, "tps", OF_SUBSETS)

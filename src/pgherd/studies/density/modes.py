@@ -15,12 +15,12 @@ from typing import Any
 
 from pgherd.analysis.bootstrap import Spread, relative_spreads
 from pgherd.analysis.clusters import MIN_RATIO, Levels
-from pgherd.analysis.intervals import mean_interval, student
+from pgherd.analysis.intervals import student
 from pgherd.model.analysis import Finding
 from pgherd.studies.density.curve import DensityCurve, DensityPoint, cpu_rates, plural, rates_near_full
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.observation import Observation
-from pgherd.study.repeats import NO_CONTAINER_CPU, mean_finding
+from pgherd.study.repeats import NO_CONTAINER_CPU, mean_finding, mean_over_points
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -114,15 +114,10 @@ def mode_findings(curve: DensityCurve) -> dict[str, Finding]:
     """Cost ratio beyond the crossing, share of the clients in the cost, the two levels, and the share of time in the fast one."""
     index = curve.at_crossing[-1]
     point, ratio = curve.points[index], cost_ratio(curve, index)
-    shares = [
-        o.scheduler.client_per_tx / o.cpu_per_tx
-        for p in curve.points
-        for o in p.used
-        if o.cpu_per_tx and o.scheduler.client_per_tx is not None and curve.options.client_placement == "inside"
-    ]
+    shares = [point.values(_client_share) for point in curve.points] if curve.options.client_placement == "inside" else []
     client = (
-        as_finding(mean_interval(shares), "ratio", "part of the CPU per transaction that pgbench uses; clients usually run elsewhere")
-        if shares
+        as_finding(mean_over_points(shares), "ratio", "part of the CPU per transaction that pgbench uses; clients usually run elsewhere")
+        if any(shares)
         else missing("ratio", "the clients run outside the containers, or their CPU was not measured")
     )
     return {
@@ -130,6 +125,11 @@ def mode_findings(curve: DensityCurve) -> dict[str, Finding]:
         "client_cpu_share": client,
         **_level_findings(curve),
     }
+
+
+def _client_share(observation: Observation) -> float | None:
+    clients, cost = observation.scheduler.client_per_tx, observation.cpu_per_tx
+    return clients / cost if cost and clients is not None else None
 
 
 def _level_findings(curve: DensityCurve) -> dict[str, Finding]:

@@ -14,7 +14,7 @@ from pgherd.analysis import pass_search
 from pgherd.model.analysis import Analysis, Finding, Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.options import DensityOptions, try_more
 from pgherd.study import objectives
 from pgherd.study.findings import missing
 from pgherd.study.objective_analysis import Subject, analyse_search, refused
@@ -120,8 +120,11 @@ def _rates(options: DensityOptions, results: Sequence[TrialResult], rate: float,
 
 
 def _grown(options: DensityOptions, results: Sequence[TrialResult], databases: int) -> DensityOptions:
-    """Return the options for as many containers as any trial so far, and at least ``databases``."""
-    largest = max([databases, *(int(result.trial.point["databases"]) for result in results)])
+    """Return the options for as many containers as any finished trial so far, and at least ``databases``.
+
+    A failed trial is left out: its containers may be why it failed.
+    """
+    largest = max([databases, *(int(result.trial.point["databases"]) for result in results if result.error is None)])
     return options.model_copy(update={"databases": (largest,)})
 
 
@@ -156,8 +159,6 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult], build: Buil
 
 
 def _subject(options: DensityOptions, results: Sequence[TrialResult], rate: float, build: Build) -> Subject:
-    largest, memory = max(options.databases), options.max_databases_in_memory
-    more = "memory holds no more" if memory is not None and largest >= memory else f"--databases {2 * largest} also tries more"
     alternative = ""
     rates = _rates(options, results, rate, build)
     if rates is not None and (found := pass_search.border(_tallies(options, rates, results))[0]) is not None:
@@ -166,7 +167,7 @@ def _subject(options: DensityOptions, results: Sequence[TrialResult], rate: floa
     def text(databases: float) -> str:
         return f"{_databases(databases)} at {rate:g} tps keep{'' if databases > 1 else 's'}"
 
-    return Subject("databases", "databases", text, _databases, lambda databases: databases * rate, more, alternative)
+    return Subject("databases", "databases", text, _databases, lambda databases: databases * rate, try_more(options), alternative)
 
 
 def _databases(count: float) -> str:

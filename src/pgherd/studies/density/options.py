@@ -65,7 +65,9 @@ class DensityOptions(ObjectiveOptions, DatabaseOptions):
     fleet: tuple[FleetServer, ...] = Field((), description="existing servers of a list; empty: pgherd starts servers, or loads only dsn")
     tenants: tuple[TenantClass, ...] = Field((), description="classes of tenants; empty: all databases are alike")
     tenant_table: TenantTable | None = Field(None, description="table of databases that the classes of tenants are from")
-    max_databases_in_memory: int | None = Field(None, description="maximum number of databases in the memory budget; None: unknown")
+    max_databases_in_memory: int | None = Field(
+        None, description="databases that the memory budget holds; with tenants, of the first 2 × the largest number; None: unknown"
+    )
     soak_seconds: float | None = Field(None, gt=0)
     soak_window: float = Field(SOAK_WINDOW, gt=0, description="length of a soak's phases in seconds; drift is judged over them")
 
@@ -181,6 +183,21 @@ def next_point(options: DensityOptions) -> int:
     """
     largest = max(options.databases)
     return max(largest + 1, math.floor(1.25 * largest + 0.5), math.ceil(options.full / options.efficiency - 1e-9) + 1)
+
+
+def most_databases(options: DensityOptions) -> tuple[float, str]:
+    """Return the largest number of databases that can be measured, and why or what to do for more. Infinite: no limit is known."""
+    if options.external:
+        return max(1, len(options.fleet)), "list more servers in --servers"
+    if options.max_databases_in_memory is not None:
+        return options.max_databases_in_memory, "memory holds no more"
+    return math.inf, ""
+
+
+def try_more(options: DensityOptions) -> str:
+    """Return how a search tries more than its largest number, or why it cannot."""
+    largest, (most, reason) = max(options.databases), most_databases(options)
+    return reason if most <= largest else f"--databases {min(2 * largest, most):g} also tries more"
 
 
 def container_names(options: DensityOptions) -> list[str]:

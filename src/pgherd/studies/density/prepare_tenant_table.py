@@ -199,7 +199,7 @@ def table_of_tenants(path: Path, request: DensityRequest, share: HostShare, seed
         all_idle = all(one.rate is None for one in classes)
         requested = request.databases or ((max(IDLE_SERVERS, len(classes)),) if all_idle else None)
         mix = [(one.databases, 0.0 if one.rate is None and not all_idle else vcpus, request.memory or need(one.scale)) for one in classes]
-        return largest_mix(requested, share.cores, mix, share.memory, seed)[1]
+        return min(largest_mix(requested, share.cores, mix, share.memory, seed))
 
     classes = classes_of(databases, loadable, most)
     common = {"vcpus": vcpus, **({} if request.script else {"workload": request.workload})}

@@ -302,7 +302,7 @@ def _class(one: ListedClass, prepared: PreparedStudy) -> TenantClass:
 def _candidates(
     request: DensityRequest, classes: Sequence[TenantClass], by_class: Mapping[str, PreparedStudy], seed: int
 ) -> tuple[tuple[int, ...], int]:
-    """Return the numbers of tenants that the search may try, and the largest number that memory holds.
+    """Return the numbers of tenants that the search may try, and how many of the first 2 × the largest one memory holds.
 
     Raises:
         UsageError: memory does not hold a requested number, or it is below 1.
@@ -320,8 +320,8 @@ def _candidates(
     if request.databases and min(request.databases) < 1:
         raise UsageError(f"--databases {min(request.databases)}: the minimum is 1")
     if all_idle:
-        return request.databases or (most,), most
-    return requested_sizes(request.databases or (most,)), most
+        return request.databases or (min(wanted, most),), most
+    return requested_sizes(request.databases or (min(wanted, most),)), most
 
 
 def _used_vcpus(one: TenantClass, all_idle: bool) -> float:

@@ -17,6 +17,7 @@ from pgherd.studies.density.findings import Row
 from pgherd.studies.density.options import DensityOptions
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import majority_clean
+from pgherd.study.observation import host_sum
 from pgherd.study.repeats import failed_phases
 
 STEADY_DRIFT = 0.02
@@ -35,12 +36,13 @@ class SoakWindow:
     """One window of a soak.
 
     ``at`` is its start in soaked seconds. Time between trials does not count, nor do the hours until a run was resumed.
-    ``failed`` are the checks that taint and failed in the window, or in its trial as a whole.
+    ``failed`` are the checks that taint and failed in the window, or in its trial as a whole. ``iowait`` is that of the servers' hosts.
     """
 
     phase: PhaseResult
     at: float
     failed: tuple[str, ...] = ()
+    iowait: float | None = None
 
     @property
     def end(self) -> float:
@@ -56,9 +58,9 @@ def soak_windows(results: Sequence[TrialResult]) -> list[SoakWindow]:
             continue
         offset = (windows[-1].end if windows else 0.0) - result.phases[0].start
         taints = [check for check in result.checks if check.taints]
-        for phase in result.phases:
+        for number, phase in enumerate(result.phases):
             failed = tuple(check.name for check in taints if phase.phase in failed_phases(result, check))
-            windows.append(SoakWindow(phase, offset + phase.start, failed))
+            windows.append(SoakWindow(phase, offset + phase.start, failed, host_sum(result.trial, number, phase, "cpu.iowait")))
     return windows
 
 
@@ -74,7 +76,7 @@ def soak_rows(windows: Sequence[SoakWindow]) -> list[Row]:
             "p95": _worst_p95(window.phase),
             "checkpoints": _checkpoints(window.phase),
             "vacuum_workers": _server_sum(window.phase, "vacuum.workers"),
-            "iowait": window.phase.metrics.get("host", {}).get("cpu.iowait"),
+            "iowait": window.iowait,
             "failed_checks": ", ".join(window.failed) or None,
         }
         for index, window in enumerate(windows)

@@ -14,12 +14,14 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from pgherd.analysis import pass_search
+from pgherd.analysis.intervals import mean_interval
 from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Deployment, Host
-from pgherd.model.load import LatencyObjective, Load, Phase
+from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.density.objective import MOST_FULL
@@ -39,9 +41,11 @@ FIRST_QUERY = "first-query"
 """Last phase of a trial with idle tenants."""
 GAP_S = 0.25
 """Seconds between the first queries of two idle tenants, so that they do not slow each other down."""
-PERCENTILE = "percentile"
 EFFICIENCY = "efficiency"
 """Condition that a class without rate and objective misses."""
+End = Literal["value", "high", "low"]
+ENDS: tuple[End, ...] = ("value", "high", "low")
+"""The throughput of a class alone, and the ends of its interval."""
 
 
 def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -59,15 +63,14 @@ def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal
     sizes = pass_search.next_sizes(search.candidates, tallies, options.repeats, search.first)
     trials = judged.build_blocks(search, sizes, blocks, "search for the largest number of tenants")
     if not trials:
-        sizes = pass_search.next_outer_sizes(search.candidates, tallies, options.repeats)
-        trials = judged.build_blocks(search, sizes, blocks, judged.CLOSER)
+        trials = judged.build_blocks(search, _closer_sizes(options, search, results), blocks, judged.CLOSER)
     return judged.within_budget(options, results, trials, "the search is over")
 
 
 def largest_mix(
     requested: Sequence[int] | None, cores: float, classes: Sequence[tuple[float, float, int]], budget: int, seed: int
 ) -> tuple[int, int]:
-    """Return the largest number of tenants to try, and the number of these that memory holds.
+    """Return the largest number of tenants to try, and how many of the first 2 × that number memory holds.
 
     Args:
         requested: numbers of tenants that the user gives.
@@ -79,7 +82,7 @@ def largest_mix(
     parts = shares([weight for weight, _, _ in classes])
     mean = sum(float(part) * vcpus for part, (_, vcpus, _) in zip(parts, classes, strict=True))
     wanted = max(requested) if requested else max(2, math.ceil(MOST_FULL * cores / mean))
-    used = itertools.accumulate(classes[index][2] for index in draw(parts, wanted, seed))
+    used = itertools.accumulate(classes[index][2] for index in draw(parts, 2 * wanted, seed))
     return wanted, sum(total <= budget for total in used)
 
 
@@ -145,8 +148,11 @@ def search_of(options: DensityOptions, results: Sequence[TrialResult]) -> Search
 
 
 def _largest(options: DensityOptions, results: Sequence[TrialResult], tenants: int) -> int:
-    """Return the number of containers: at least ``tenants`` and as many as in any trial so far, because they stay until the end."""
-    return max([tenants, *(len(result.trial.deployment.hosts[0].containers) for result in results)])
+    """Return the number of containers: at least ``tenants`` and as many as in any trial so far, because they stay until the end.
+
+    A failed trial is left out: its containers may be why it failed.
+    """
+    return max([tenants, *(len(result.trial.deployment.hosts[0].containers) for result in results if result.error is None)])
 
 
 def mix_phases(options: DensityOptions, tenants: int) -> tuple[Phase, ...]:
@@ -240,50 +246,73 @@ def alone_throughput(results: Sequence[TrialResult], one: TenantClass) -> list[f
     return [value for result in judged.used_blocks(references_of(results, one)) for value in tenant_throughputs(result, one)]
 
 
-def misses(options: DensityOptions, results: Sequence[TrialResult], result: TrialResult, one: TenantClass) -> tuple[str, ...]:
+def _alone(results: Sequence[TrialResult], one: TenantClass, end: End) -> float | None:
+    """Return the mean throughput of one tenant of a class alone, or an end of its interval. None without a trial."""
+    values = alone_throughput(results, one)
+    if end == "value" or not values:
+        return statistics.fmean(values) if values else None
+    found = mean_interval(values)
+    return (found.low or 0.0) if end == "low" else math.inf if found.high is None else found.high
+
+
+def misses(
+    options: DensityOptions, results: Sequence[TrialResult], result: TrialResult, one: TenantClass, end: End = "value"
+) -> tuple[str, ...]:
     """Return the conditions that a class fails in a finished block, the first one first. Empty: it passes, or has no tenant there.
 
-    A percentile is that of a tenant over all phases. The other conditions hold in each phase.
+    ``end`` is that of the throughput alone.
     """
     if one.idle:
         return ()
     part = part_of(result, one.name)
-    late = any(share > objective.allowed for objective in one.objectives for share in late_shares(part, objective))
-    found: list[str] = [PERCENTILE] if late else []
-    found += [miss for miss in judged.misses(part, one.objectives, options.thresholds) if miss != PERCENTILE]
-    alone, here = alone_throughput(results, one), tenant_throughputs(result, one)
-    relative = one.rate is None and not one.objectives and "alone" not in result.trial.point
-    if relative and here and alone and statistics.fmean(here) < options.efficiency * statistics.fmean(alone):
-        found.append(EFFICIENCY)
+    found: list[str] = [*judged.misses(part, one.objectives, options.thresholds)]
+    if one.rate is None and not one.objectives and "alone" not in result.trial.point:
+        alone, here = _alone(results, one, end), tenant_throughputs(result, one)
+        if here and alone and statistics.fmean(here) < options.efficiency * alone:
+            found.append(EFFICIENCY)
     return tuple(found)
 
 
-def late_shares(part: TrialResult, objective: LatencyObjective) -> list[float]:
-    """Return the share of late transactions of each tenant over all phases. A tenant that made none has only late ones.
-
-    If none of its transactions was in the sample, the share is unknown, which is no miss.
-    """
-    logged: Counter[str] = Counter()
-    made: Counter[str] = Counter()
-    late: Counter[str] = Counter()
-    for phase in part.phases:
-        for tenant in phase.targets:
-            logged[tenant.target] += round(tenant.values.get("logged_tx", 0.0))
-            late[tenant.target] += round(tenant.values.get(f"late_{objective.key}_tx", 0.0))
-            made[tenant.target] += tenant.throughput > 0
-    return [late[name] / count if count else float(not made[name]) for name, count in logged.items()]
-
-
-def tallies_of(options: DensityOptions, search: Search, results: Sequence[TrialResult]) -> dict[float, pass_search.Tally]:
-    """Return the number of blocks by size in which every class passes."""
+def tallies_of(
+    options: DensityOptions, search: Search, results: Sequence[TrialResult], end: End = "value"
+) -> dict[float, pass_search.Tally]:
+    """Return the number of blocks by size in which every class passes, by this ``end`` of the throughput of each class alone."""
     tallies = {}
     for size, trials in judged.blocks_of(search, results).items():
         used = judged.used_blocks(trials)
         if all(trial.tainted for trial in used) and len(trials) < TAINTED_ATTEMPTS:
             used = []
-        passed = sum(not any(misses(options, results, trial, one) for one in options.tenants) for trial in used)
+        passed = sum(not any(misses(options, results, trial, one, end) for one in options.tenants) for trial in used)
         tallies[size] = pass_search.Tally(passed, len(used), len(trials))
     return tallies
+
+
+def limit_of(options: DensityOptions, search: Search, results: Sequence[TrialResult]) -> pass_search.PassLimit:
+    """Return the largest passing number, with its interval.
+
+    All blocks are compared with the same trials alone. So a number passes for certain if it does by the upper end of the throughput alone,
+    and fails for certain if it does by the lower end.
+    """
+    found, strict, lenient = (pass_search.pass_limit(search.candidates, tallies_of(options, search, results, end)) for end in ENDS)
+    return replace(found, low=strict.low, high=lenient.high, refuted=lenient.refuted)
+
+
+def _closer_sizes(options: DensityOptions, search: Search, results: Sequence[TrialResult]) -> list[float]:
+    """Return the numbers whose blocks can narrow the interval of a search that is over.
+
+    After those next to the limit, these are the limits by the ends of the throughput alone.
+    """
+    tallies, strict, lenient = (tallies_of(options, search, results, end) for end in ENDS)
+    sizes = pass_search.next_outer_sizes(search.candidates, tallies, options.repeats)
+    passing, failing = pass_search.border(tallies)
+    if sizes or passing is None or failing is None or pass_search.border(strict)[0] is None:
+        return sizes
+    below = [size for size in search.candidates if size <= passing]
+    above = [size for size in search.candidates if failing <= size <= failing + pass_search.OUTWARD]
+    return [
+        *pass_search.next_sizes(below, strict, options.repeats, passing),
+        *pass_search.next_sizes(above, lenient, options.repeats, failing),
+    ]
 
 
 def fault_alone(options: DensityOptions, results: Sequence[TrialResult]) -> str:

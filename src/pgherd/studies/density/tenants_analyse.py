@@ -16,19 +16,18 @@ from pgherd.model.load import LatencyObjective, Phase
 from pgherd.model.result import TargetResult, TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.studies.density import tenants_idle
-from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.options import DensityOptions, try_more
 from pgherd.studies.density.tenant_mix import TenantClass, class_of, phases_of, tenant_names
 from pgherd.studies.density.tenants import (
     alone_throughput,
     fault_alone,
-    late_shares,
+    limit_of,
     misses,
     needs,
     only_idle,
     part_of,
     references_of,
     search_of,
-    tallies_of,
     tenant_throughputs,
     who_keeps,
 )
@@ -36,7 +35,17 @@ from pgherd.study import objectives as judged
 from pgherd.study import wait_event_columns, wait_events
 from pgherd.study.findings import as_finding, labelled_name, missing
 from pgherd.study.grade import grade_of, judge_answer, qualify_answer, trial_warnings
-from pgherd.study.objective_analysis import Row, Subject, capacity_finding, doubts, failing_resource, latency_finding, next_steps
+from pgherd.study.objective_analysis import (
+    Row,
+    Subject,
+    capacity_finding,
+    doubts,
+    failing_resource,
+    latency_finding,
+    next_steps,
+    open_answer,
+    unfinished,
+)
 
 DEFAULT_PERCENTILE = "p95"
 """Percentile of a class without an objective."""
@@ -49,7 +58,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         return tenants_idle.analyse(options, results)
     search = search_of(options, results)
     blocks = {size: judged.used_blocks(trials) for size, trials in judged.blocks_of(search, results).items()}
-    limit = pass_search.pass_limit(search.candidates, tallies_of(options, search, results))
+    limit = limit_of(options, search, results)
     subject = _subject(options, limit)
     decided = pass_search.is_decided(limit, search.candidates)
     used = [trial for trials in blocks.values() for trial in trials]
@@ -60,7 +69,10 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     present = [(size, one) for size, trials in blocks.items() for one in loaded if trials and _count(options, size, one)]
     rows = [_row(options, results, size, blocks[size], one) for size, one in present]
     by_phase = [
-        row for size, one in present if size in (limit.value, limit.failing) for row in _phase_rows(results, size, blocks[size], one)
+        row
+        for size, one in present
+        if size in (limit.value, limit.failing)
+        for row in _phase_rows(options, results, size, blocks[size], one)
     ]
     idle = [row for size, trials in blocks.items() if trials for row in tenants_idle.idle_rows(options, size, trials)]
     waits = [row for size, one in present if (row := _wait_row(size, blocks[size], one))]
@@ -93,13 +105,11 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
 
 
 def _subject(options: DensityOptions, limit: PassLimit) -> Subject:
-    largest, memory = max(options.databases), options.max_databases_in_memory
-    more = f"--databases {2 * largest} also tries more"
-    if limit.value is not None and limit.value < largest:
-        more = "the time budget ended the search: raise --time-budget"
-    elif memory is not None and largest >= memory:
-        more = "memory holds no more"
-    return Subject("tenants", "tenants", lambda size: f"{_tenants(size)} keep", _tenants, lambda size: 0.0, more)
+    subject = Subject("tenants", "tenants", lambda size: f"{_tenants(size)} keep", _tenants, lambda size: 0.0, try_more(options))
+    if limit.value is not None and limit.value < max(options.databases):
+        more = unfinished(limit, subject) or "the time budget ended the search: raise --time-budget"
+        return replace(subject, more=more)
+    return subject
 
 
 def _tenants(size: float) -> str:
@@ -138,14 +148,20 @@ def bottleneck(options: DensityOptions, blocks: Sequence[TrialResult], one: Tena
     found: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     for block in blocks:
         part = part_of(block, one.name)
-        for plan, phase in zip(part.trial.phases, part.phases, strict=False):
+        for index, phase in enumerate(part.phases):
             if phase.targets:
-                trial = part.model_copy(update={"trial": part.trial.model_copy(update={"phases": (plan,)}), "phases": [phase]})
+                trial = _of_phase(part, index)
                 failed = bool(judged.misses(trial, one.objectives, options.thresholds))
                 found[failed][failing_resource(options, trial, phase)] += 1
     counts = found[True] or found[False]
     name = counts.most_common(1)[0][0] if counts else "unknown"
     return BOTTLENECKS.get(name, name)
+
+
+def _of_phase(result: TrialResult, index: int) -> TrialResult:
+    """Return a result with one of its phases only."""
+    trial = result.trial.model_copy(update={"phases": (result.trial.phases[index],)})
+    return result.model_copy(update={"trial": trial, "phases": [result.phases[index]]})
 
 
 def _answer(
@@ -156,7 +172,7 @@ def _answer(
     capacity: Finding,
 ) -> str:
     if limit.value is not None and limit.failing is None:
-        return f"At least {_fit(limit.value)}; {_subject(options, limit).more}."
+        return open_answer(limit, _fit(limit.value), _subject(options, limit).more)
     failing = limit.failing if limit.failing is not None else min(blocks)
     first, _, resource = first_to_fail(options, results, blocks[failing])
     what = "what fails first is unknown" if first is None else f"class {first.name} fails first with {failing:g}, bottleneck {resource}"
@@ -198,7 +214,7 @@ def _row(options: DensityOptions, results: Sequence[TrialResult], size: float, t
         "class_tenants": _count(options, size, one),
         "keeps": "yes" if 2 * len(failed) <= len(trials) else "no",
         **_values(trials, one),
-        "late_share": _late(trials, one),
+        "late_share": _late(options, trials, one),
         "efficiency": _efficiency(results, trials, one),
         "min_max_ratio": _fairness(trials, one),
         "bottleneck": bottleneck(options, trials, one),
@@ -224,14 +240,16 @@ def _row_alone(options: DensityOptions, results: Sequence[TrialResult], one: Ten
     }
 
 
-def _phase_rows(results: Sequence[TrialResult], size: float, trials: Sequence[TrialResult], one: TenantClass) -> list[Row]:
+def _phase_rows(
+    options: DensityOptions, results: Sequence[TrialResult], size: float, trials: Sequence[TrialResult], one: TenantClass
+) -> list[Row]:
     """Return the rows of a class at a size by phase: who suffered, and when."""
     rows: list[Row] = []
-    alone = statistics.fmean(alone_throughput(results, one) or [0.0])
+    alone = alone_throughput(results, one)
     for index, plan in enumerate(trials[0].trial.phases):
         loads = [load for target, load in plan.loads.items() if class_of(target) == one.name]
-        parts = [part_of(trial, one.name).phases[index].targets for trial in trials]
-        late = [max(shares) for part in parts if (shares := [judged.late_share(t, o) for t in part for o in one.objectives])]
+        of_phase = [_of_phase(trial, index) for trial in trials]
+        parts = [part_of(trial, one.name).phases[0].targets for trial in of_phase]
         rates = [load.rate for load in loads if load.rate is not None]
         rows.append(
             {
@@ -241,22 +259,27 @@ def _phase_rows(results: Sequence[TrialResult], size: float, trials: Sequence[Tr
                 "loaded_tenants": len(loads),
                 "rate": math.fsum(rates) if rates else None,
                 "throughput": as_finding(mean_interval([math.fsum(target.throughput for target in part) for part in parts]), "tps"),
-                "kept_share": _kept(parts, plan, alone),
-                "late_share": as_finding(median_interval(late), "ratio", "worst tenant, median of the blocks")
-                if late
-                else missing("ratio", "no objective, or no load"),
+                "kept_share": _kept(parts, plan, one, alone),
+                "late_share": _late(options, of_phase, one),
             }
         )
     return rows
 
 
-def _kept(parts: Sequence[Sequence[TargetResult]], plan: Phase, alone: float) -> Finding:
+def _kept(parts: Sequence[Sequence[TargetResult]], plan: Phase, one: TenantClass, alone: Sequence[float]) -> Finding:
     """Return the throughput of the slowest tenant of a class in a phase ÷ its rate, or without a rate ÷ that of a tenant alone."""
-    shares = [[tenant.throughput / due for tenant in part if (due := plan.loads[tenant.target].rate or alone)] for part in parts]
+    due = mean_interval(alone) if one.rate is None and sum(alone) > 0 else None
+    shares = [
+        [tenant.throughput / rate for tenant in part if (rate := plan.loads[tenant.target].rate or (due and due.value))] for part in parts
+    ]
     slowest = [min(values) for values in shares if values]
     if not slowest:
         return missing("ratio", "no load, or no throughput alone")
-    return as_finding(median_interval(slowest), "ratio", "slowest tenant ÷ its rate, or ÷ one alone; median of the blocks")
+    kept = median_interval(slowest)
+    if due is not None and kept.low is not None and kept.high is not None:  # the blocks share the trials alone
+        low, high = (kept.low * due.value / due.high, kept.high * due.value / due.low) if due.low and due.high else (None, None)
+        kept = replace(kept, low=low, high=high, note=due.note)
+    return as_finding(kept, "ratio", "slowest tenant ÷ its rate, or ÷ one alone; median of the blocks")
 
 
 def _wait_row(size: float, trials: Sequence[TrialResult], one: TenantClass) -> Row:
@@ -300,10 +323,11 @@ def _efficiency(results: Sequence[TrialResult], trials: Sequence[TrialResult], o
     return as_finding(ratio_of_means(here, alone), "ratio", "throughput of a tenant ÷ that of one tenant of its class alone")
 
 
-def _late(trials: Sequence[TrialResult], one: TenantClass) -> Finding:
-    """Return the share of late transactions of the worst tenant over all phases, which decides on the objective."""
+def _late(options: DensityOptions, trials: Sequence[TrialResult], one: TenantClass) -> Finding:
+    """Return the share of late transactions of the worst tenant over these phases. Over all phases, it decides on the objective."""
     parts = [part_of(trial, one.name) for trial in trials]
-    worst = [max(shares) for part in parts if (shares := [late for objective in one.objectives for late in late_shares(part, objective)])]
+    shares = [[share for limit in one.objectives for share in judged.late_shares(part, limit, options.thresholds)] for part in parts]
+    worst = [max(late) for late in shares if late]
     if not worst:
         return missing("ratio", "no objective, or no load")
     return as_finding(median_interval(worst), "ratio", "worst tenant, median of the blocks")

@@ -10,7 +10,6 @@ from typing import Any
 
 from pgherd.analysis.best_load import contradiction_text
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
-from pgherd.analysis.intervals import mean_interval
 from pgherd.analysis.model_selection import ModelSelection, fit_models
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
@@ -29,9 +28,8 @@ from pgherd.studies.scaling.curve import (
 from pgherd.studies.scaling.options import ScalingOptions, plural, scripts_of
 from pgherd.studies.scaling.propose import build_trial
 from pgherd.studies.scaling.tables import NO_PERCENTILE, NO_SPLIT, cpu_rows, ratio_findings, ratio_rows, scaling_rows, variant_rows
-from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import fallback_warnings, grade, qualify_answer, trial_warnings, worst
-from pgherd.study.repeats import mean_finding
+from pgherd.study.repeats import mean_finding, pgherd_cpu
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
 
@@ -112,18 +110,15 @@ def _grade(options: ScalingOptions, curves: Sequence[ScalingCurve], results: Seq
 
 
 def _evidence(curve: ScalingCurve) -> dict[str, Finding]:
-    """server_cpu_per_tx, client_cpu_share and p95 at the peak, and CPU use of pgherd over all trials."""
+    """server_cpu_per_tx, client_cpu_share and p95 at the peak, and CPU use of pgherd."""
     best = curve.points[curve.best]
     where = f"with {plural(best.clients)}, at the highest throughput"
-    pgherd = [value for point in curve.points for value in point.values(lambda observation: observation.cpu.pgherd)]
     share_note = f"pgbench's share of the CPU that it and the server used, {where}"
     return {
         "server_cpu_per_tx": mean_finding(best, server_cpu_per_tx, "ms", NO_SPLIT, where),
         "client_cpu_share": mean_finding(best, client_cpu_share, "ratio", NO_SPLIT, share_note),
         "p95_at_peak": mean_finding(best, lambda observation: observation.p95, "ms", NO_PERCENTILE, where),
-        "pgherd_cpu": as_finding(mean_interval(pgherd), "cores", "pgherd with its sampling backends, over all trials")
-        if pgherd
-        else missing("cores", "CPU of pgherd was not measured"),
+        "pgherd_cpu": pgherd_cpu(curve.points),
     }
 
 
