@@ -81,6 +81,12 @@ def host_device_sum(trial: Trial, number: int, phase: PhaseResult, *names: str) 
     return _sum(device_sum(phase, *names, prefix=prefix) for prefix in prefixes)
 
 
+def container_sum(phase: PhaseResult, name: str) -> float | None:
+    """Return the sum of a metric over the containers under load. None if one of them does not have it."""
+    containers = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
+    return _sum(phase.metrics.get(f"container:{container}", {}).get(name) for container in containers)
+
+
 def used_share(phase: PhaseResult, host: str = HERE) -> float | None:
     """Return the used share of a host's CPUs, steal included. None if it was not measured."""
     metrics, busy = phase.metrics.get(host, {}), phase.busy_cores(host)
@@ -241,11 +247,7 @@ def _scheduler_use(result: TrialResult, throughput: float, clients: float | None
         return mean(lambda number, phase: host_sum(result.trial, number, phase, name))
 
     def loaded(name: str) -> float | None:
-        def of_phase(number: int, phase: PhaseResult) -> float | None:
-            containers = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
-            return _sum(phase.metrics.get(f"container:{container}", {}).get(name) for container in containers)
-
-        return mean(of_phase)
+        return mean(lambda _, phase: container_sum(phase, name))
 
     periods, throttled, system = loaded("cpu.periods"), loaded("cpu.throttled_periods"), loaded("cpu.system")
     switches = of_hosts("context_switches")

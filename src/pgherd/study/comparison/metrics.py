@@ -13,7 +13,7 @@ from pgherd.model.trial import Trial
 from pgherd.study import trial_schedule
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.options import Variant
-from pgherd.study.observation import host_device_sum, host_sum, median_latency
+from pgherd.study.observation import container_sum, host_device_sum, host_sum, median_latency
 
 POINT_MARK = "@"
 """Separator between a metric and the single point that it is taken from: ``throughput@databases=4``."""
@@ -72,15 +72,8 @@ def _per_transaction(of_phase: Callable[[Trial, int, PhaseResult], float | None]
     return extract
 
 
-def _containers(phase: PhaseResult, metric: str) -> float | None:
-    """Return the sum of a metric over the containers under load. None if one of them was not measured."""
-    names = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
-    values = [phase.metrics.get(f"container:{name}", {}).get(metric) for name in names]
-    return None if not values or any(value is None for value in values) else math.fsum(value or 0.0 for value in values)
-
-
 def _cpu(trial: Trial, number: int, phase: PhaseResult) -> float | None:
-    used = _containers(phase, "cpu.usage")
+    used = container_sum(phase, "cpu.usage")
     return None if used is None else 1000 * used
 
 
@@ -98,7 +91,7 @@ def _loaded_servers(phase: PhaseResult) -> list[Mapping[str, float]]:
 
 def _memory(result: TrialResult) -> float | None:
     seconds = math.fsum(phase.seconds for phase in result.phases)
-    parts = [_with_reserved(phase, _containers(phase, "memory.usage")) for phase in result.phases]
+    parts = [_with_reserved(phase, container_sum(phase, "memory.usage")) for phase in result.phases]
     if seconds <= 0 or not parts or any(part is None for part in parts):
         return None
     return sum(part * phase.seconds for part, phase in zip(parts, result.phases, strict=True) if part is not None) / seconds / MB
